@@ -34,5 +34,10 @@ def beginning(names: Sequence[str], most: int = 5) -> str:
     return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things, for people: ``1 epoch``, ``2 epochs``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def _fit(character: str) -> bool:
     return unicodedata.category(character) not in _UNFIT

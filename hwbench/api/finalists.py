@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.reading import RGB
-from hwbench.api.score_plan import counted
 from hwbench.api.train_request import RAISE
+from hwbench.printable import counted
 from hwbench.units import format_rate
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from hwbench.latency.anchors import anchor_rows, moved_blocks
 from hwbench.latency.changes import SMALLEST
 from hwbench.latency.occasions import APART_S, OccasionShifts, Scale, Shift, occasion_shifts, occasion_uncertainty
 from hwbench.latency.table import LatencyRow, LatencyTable, Role, table_path
+from hwbench.printable import counted
 from hwbench.specs import AUTO, STREAM, LatencyStats, Precision, Workload
 
 if TYPE_CHECKING:
@@ -246,5 +247,5 @@ def _ago(seconds: float) -> str:
     for size, words in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= size:
             number = int(seconds // size)
-            return f"{number} {words}{'s' if number != 1 else ''}"
+            return counted(number, words)
     return "a moment"

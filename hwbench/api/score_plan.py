@@ -78,11 +78,6 @@ class ScorePlan:
         return self.evaluator in READING
 
 
-def counted(count: int, noun: str) -> str:
-    """A number of things, for people: ``1 epoch``, ``2 epochs``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def _default(request: SearchRequest) -> str:
     if request.data is not None:
         return WITH_DATA

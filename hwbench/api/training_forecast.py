@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hwbench.api.listener import Listener
-from hwbench.api.score_plan import ASHA, NO_PRUNER, counted
+from hwbench.api.score_plan import ASHA, NO_PRUNER
 from hwbench.api.search_request import SearchRequest
 from hwbench.api.study_data import StudyData
 from hwbench.errors import InvalidValue
 from hwbench.interpreter import cores
+from hwbench.printable import counted
 from hwbench.units import format_duration
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from hwbench.errors import InvalidValue
 from hwbench.latency.significance import Floats
 from hwbench.latency.uncertainty import CERTAIN, Uncertainty
 from hwbench.linear_algebra import one_blas_thread
+from hwbench.printable import counted
 from hwbench.specs import LatencyStats
 from hwbench.specs.timing import student_t95
 
@@ -106,7 +107,7 @@ def scale_words(scale: Scale | None) -> str:
     """The day that predictions speak of, and what another one may change, for a page."""
     if scale is None:
         return "that of the rows; the table does not say when its last occasion ended"
-    known = f"{scale.occasions} occasion{'s' if scale.occasions != 1 else ''}"
+    known = counted(scale.occasions, "occasion")
     return f"{scale}; another one may differ by ±{scale.between.spread(0.9) - 1:.0%} (90 %, by {known} and a prior)"
 
 

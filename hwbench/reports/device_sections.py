@@ -7,6 +7,7 @@ from statistics import median
 
 from hwbench.latency import LatencyTable, Role
 from hwbench.latency.calibration import NOMINAL
+from hwbench.printable import counted
 from hwbench.reports import device_figures as figures
 from hwbench.reports.chosen_rows import chosen_section
 from hwbench.reports.comparisons import calibration_group
@@ -345,7 +346,7 @@ def _finished(one: TargetReport) -> dict[str, str]:
 
 
 def _frames(count: int) -> str:
-    return "1 frame" if count == 1 else f"{count} frames"
+    return counted(count, "frame")
 
 
 def _first(several: Sequence[object]) -> str:

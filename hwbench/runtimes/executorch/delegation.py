@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from hwbench.errors import DelegationFailed
+from hwbench.printable import counted
 from hwbench.specs import DelegationReport
 
 _DELEGATE = "executorch_call_delegate"
@@ -51,4 +52,4 @@ def name_of(target: Any) -> str:
 
 
 def _delegates(count: int) -> str:
-    return f"{count} delegate" if count == 1 else f"{count} delegates"
+    return counted(count, "delegate")
