@@ -36,6 +36,12 @@ def shipped() -> Path:
     return installed if installed.is_dir() else package.parent
 
 
+def _shipped_files(part: str) -> list[Path]:
+    """What a new workspace gets: all TOML files of a part, and the trainings beside the spaces."""
+    folder = shipped() / part
+    return [*folder.rglob("*.toml"), *folder.glob("*.trained.csv")]
+
+
 @dataclass(frozen=True)
 class Workspace:
     """A directory with the parts above, which may be incomplete; shipped files fill in."""
@@ -78,7 +84,7 @@ class Workspace:
             for folder in (root, *(root / part for part in PARTS)):  # not for all to write, whatever the umask is
                 folder.mkdir(mode=0o755, parents=True, exist_ok=True)
             for part in PARTS[:3]:
-                for source in sorted(shipped().joinpath(part).rglob("*.toml")):
+                for source in sorted(_shipped_files(part)):
                     target = root / source.relative_to(shipped())
                     if not target.exists():  # a part of a file would be left as it is for ever
                         write_bytes(target, source.read_bytes())

@@ -1,16 +1,17 @@
-"""Trainings that a study begins from (``--learn-from``): of other studies, and of folders of ground truth."""
+"""Trainings that a study begins from (``--learn-from``): of other studies, tables and folders of ground truth."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from hwbench.api.study_data import Fidelity
-from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.printable import printable
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ DEFAULT_OPTIMIZER = "muon"
 # The version of scores of short trainings whose default recipe had SGD; they are far below those of Muon.
 _WITH_SGD = 1
 _GIVEN_UP = frozenset(("architecture", "score", "epochs"))
+# Of a table of trainings; other columns are for people, but ``optimizer``.
+_COLUMNS = ("architecture", "epochs", "top1")
 
 
 @dataclass(frozen=True)
@@ -162,25 +165,30 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
     Args:
         workspace: Has the studies.
         space: Trainings of other spaces are left out; of a union each space needs some.
-        sources: Names of studies, and folders of ground truth.
+        sources: Names of studies, folders of ground truth, and CSV files with the columns ``architecture``, ``epochs``
+            and ``top1`` (a share), and ``optimizer`` where it is not the default one.
 
     Raises:
         UnknownName: There is no such study with a result.
-        InvalidValue: A study trained nothing, scores are of different units, or none is of the space.
+        InvalidValue: A study trained nothing, scores are of different units, none is of the space, or the space of that
+            name has changed and lacks what was chosen.
         InvalidFile: A file is damaged.
     """
     from hwbench.specs import Architecture
     from hwbench.studies.ground_truth import NETWORKS
 
     units, trained = {}, list[_Trained]()
+    names = {one.name for one in space.members}
     for source in sources:
-        folder = Path(source)
-        if (folder / NETWORKS).is_file():
-            units[source], rows = _of_folder(folder, {one.name for one in space.members}, len(trained))
-            trained += rows
+        path = Path(source)
+        if (path / NETWORKS).is_file():
+            units[source], rows = _of_folder(path, names, len(trained))
+        elif path.is_file():
+            units[source], rows = _of_table(path, names, len(trained))
         else:
             units[source], rows = _of_study(workspace, space, source, len(trained))
-            trained += rows
+        _check_members(space, source, rows)
+        trained += rows
     if len(set(units.values())) > 1:
         told = ", ".join(f"{source}: {unit}" for source, unit in units.items())
         raise InvalidValue(f"--learn-from: scores of one unit are learned from together, got {told}")
@@ -191,12 +199,12 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
 
 
 def trained_on(sources: Sequence[str], workspace: Workspace | None = None) -> str:
-    """What the studies that were learned from trained on; empty where that differs, or a folder does not tell it."""
+    """What the studies that were learned from trained on; empty where that differs, or a path does not tell it."""
     from hwbench.reports.result import read_result
     from hwbench.studies.ground_truth import NETWORKS
     from hwbench.workspace import Workspace
 
-    if any((Path(source) / NETWORKS).is_file() for source in sources):
+    if any(path.is_file() or (path / NETWORKS).is_file() for path in map(Path, sources)):
         return ""
     workspace = workspace or Workspace.find()
     found = {read_result(workspace, source, "--data synthetic").settings.data for source in sources}
@@ -251,11 +259,67 @@ def _of_folder(folder: Path, spaces: Set[str], first: int) -> tuple[str, list[_T
                 fidelity = Fidelity(len(training.curve))
                 found.append(_Trained(network.architecture, training.top1, fidelity, first + len(found)))
                 units.add(_with_optimizer(_TOP1, training.optimizer))
+    return _one_unit(folder, units), found
+
+
+def _of_table(path: Path, spaces: Set[str], first: int) -> tuple[str, list[_Trained]]:
+    """The unit of the scores of a CSV file, and its trainings.
+
+    Raises:
+        InvalidValue: Its networks were trained with several optimizers.
+        InvalidFile: It is no table of trainings; the line is named.
+    """
+    found, units = list[_Trained](), set[str]()
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.DictReader(file, strict=True)
+            if lacking := [name for name in _COLUMNS if name not in (rows.fieldnames or ())]:
+                raise InvalidFile(
+                    f"{path}: no column {', '.join(lacking)}; a table of trainings has {', '.join(_COLUMNS)}"
+                )
+            for row in rows:
+                try:
+                    architecture, top1, fidelity = _training_of(row)
+                except (ValueError, HwbenchError) as error:
+                    raise InvalidFile(f"{path}, line {rows.line_num}: {printable(str(error), 300)}") from None
+                if architecture.space in spaces:
+                    found.append(_Trained(architecture.key, top1, fidelity, first + len(found)))
+                    units.add(_with_optimizer(_TOP1, row.get("optimizer") or ""))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InvalidFile(f"{path}: no table of trainings: {printable(str(error), 300)}") from None
+    return _one_unit(path, units), found
+
+
+def _training_of(row: Mapping[str, str | None]) -> tuple[Architecture, float, Fidelity]:
+    """Architecture, top-1 and length of a row; raises ValueError or InvalidValue where it is none."""
+    from hwbench.specs import Architecture
+
+    words, top1, epochs = ((row[name] or "").strip() for name in ("architecture", "top1", "epochs"))
+    architecture, score, length = Architecture.parse(words), float(top1), int(epochs)
+    if not 0 <= score <= 1:
+        raise ValueError(f"top1: expected a share from 0 to 1, got {top1}")
+    if length < 1:
+        raise ValueError(f"epochs: expected at least 1, got {epochs}")
+    return architecture, score, Fidelity(length)
+
+
+def _one_unit(source: Path, units: Set[str]) -> str:
     if len(units) > 1:
         raise InvalidValue(
-            f"--learn-from {folder}: scores of one unit are learned from together, got {', '.join(sorted(units))}"
+            f"--learn-from {source}: scores of one unit are learned from together, got {', '.join(sorted(units))}"
         )
-    return next(iter(units), _TOP1), found
+    return next(iter(units), _TOP1)
+
+
+def _check_members(space: SearchedSpace, source: str, trained: Sequence[_Trained]) -> None:
+    """Refuses trainings of an earlier space of this name, from a file that does not tell its choices."""
+    from hwbench.specs import Architecture
+
+    for one in trained:
+        try:
+            space.network(Architecture.parse(one.architecture), 1)
+        except InvalidValue as error:
+            raise InvalidValue(f"--learn-from {source}: trained in another space of this name: {error}") from None
 
 
 def _given_up(workspace: Workspace, name: str) -> list[dict[str, Any]]:

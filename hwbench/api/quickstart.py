@@ -21,6 +21,7 @@ from hwbench.api.bench import bench
 from hwbench.api.bench_request import BenchRequest
 from hwbench.api.export import ExportRequest, export
 from hwbench.api.export_sources import source_of
+from hwbench.api.learning import learn_from
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.models import checkpoint_file
 from hwbench.api.prediction import installed_target, measuring, table_predictor
@@ -233,12 +234,14 @@ class _Finding:
         """The best network within the budget, less what is kept in reserve; measured."""
         within_ms = float(f"{1e3 * budget_s * (1 - RESERVE):.4g}")
         device, seed = self.request.device, self.request.seed
-        study = self.study(within_ms)
+        trainings = self.trainings()
+        study = self.study(within_ms, trainings)
+        learning = "".join(f"--learn-from {one} " for one in trainings)
         _tell_step(
             self.listener,
             2,
             f"search within {within_ms:g} ms, the budget less {RESERVE:.0%}, in case the machine slows down",
-            f"search --device {device} --space {SPACE} --precision int8 --budget {within_ms:g}ms "
+            f"search --device {device} --space {SPACE} --precision int8 --budget {within_ms:g}ms {learning}"
             f"--trials {TRIALS} --measure {CANDIDATES} --seed {seed} --study {study}",
         )
         wanted = SearchRequest(
@@ -246,6 +249,7 @@ class _Finding:
             device=device,
             space=SPACE,
             precision=INT8.value,
+            learn_from=trainings,
             trials=TRIALS,
             measure=CANDIDATES,
             seed=seed,
@@ -253,11 +257,27 @@ class _Finding:
         )
         return search(wanted, self.listener, workspace=self.workspace, builder=self.builder)
 
-    def study(self, within_ms: float) -> str:
-        """Name of the study; a study is of one device and one version of the engine."""
+    def trainings(self) -> tuple[str, ...]:
+        """The table of trainings of the space that comes with hwbench; none of a space that was changed since."""
+        from hwbench.spaces import load_space
+        from hwbench.workspace import shipped
+
+        space = load_space(self.workspace, SPACE)
+        for root in (self.workspace.root, shipped()):
+            if (path := root / "search_spaces" / f"{SPACE}.trained.csv").is_file():
+                try:
+                    learn_from(self.workspace, space, (found := shown(path),))
+                except InvalidValue as error:
+                    self.listener.say(f"{error}; so the search scores networks without trainings")
+                    return ()
+                return (found,)
+        return ()
+
+    def study(self, within_ms: float, trainings: tuple[str, ...]) -> str:
+        """Name of the study; a study is of one device, one version of the engine and one kind of score."""
         target = installed_target(self.request.device, RUNTIME, THREADS)
         name = f"quickstart-{within_ms:g}ms-{self.request.seed}-{target.device}-{target.version}"
-        return re.sub(r"[^A-Za-z0-9._-]", "-", name)
+        return re.sub(r"[^A-Za-z0-9._-]", "-", name) + ("-learned" if trainings else "")
 
     def compare(self, found: SearchResult) -> float:
         """Seconds that the network found takes in fp32."""

@@ -133,8 +133,9 @@ class SearchRequest:
     )
     learn_from: tuple[str, ...] = option(
         default=(),
-        metavar="STUDY|FOLDER",
-        help="Trainings to begin from: a study of curve or short-train, or a folder of ground truth (repeatable). "
+        metavar="STUDY|PATH",
+        help="Trainings to begin from: a study of curve or short-train, a CSV file with the columns architecture, "
+        "epochs and top1, or a folder of ground truth (repeatable). "
         "fitted scores by them alone; curve and short-train try the best networks of them first, and repeat none.",
     )
     supernet_epochs: int = option(

@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hwbench.api import quickstart as loop
@@ -15,9 +16,10 @@ from hwbench.data.synthetic import prepare
 from hwbench.errors import InfeasibleBudget
 from hwbench.measure import cache, campaign, quality
 from hwbench.measure.bench import Bench
+from hwbench.spaces import load_space
 from hwbench.studies.settings import check_name
 from hwbench.testing.listeners import Keeper
-from hwbench.workspace import Workspace
+from hwbench.workspace import Workspace, shipped
 
 SPACE = """
 schema = 1
@@ -42,6 +44,7 @@ stride = 2
 hidden = 32
 act = "relu"
 """
+TRAINED = "search_spaces/micro.trained.csv"
 KEYS = {
     "architecture", "device", "budget_ms", "predicted_ms", "measured_ms", "fp32_ms", "top1_fp32", "top1_int8", "chance",
     "model", "report", "seconds",
@@ -68,6 +71,9 @@ def workspace(tmp_path_factory, runner_cache):
     made = Workspace.create(tmp_path_factory.mktemp("quickstart"))
     made.cache.symlink_to(runner_cache)
     (made.root / "search_spaces" / "micro.toml").write_text(SPACE)
+    space, rng = load_space(made, "micro"), np.random.default_rng(0)
+    trained = [f'"{space.random(rng).key}",1,{top1}' for top1 in (0.5, 0.25, 0.75, 0.5, 0.625)]
+    (made.root / TRAINED).write_text("\n".join(["architecture,epochs,top1", *trained]) + "\n")
     videos = prepare(made, SyntheticSpec(train_per_class=2, val_per_class=1, size=32, frames=16))
     shutil.move(videos, made.root / "videos")
     return made
@@ -107,6 +113,9 @@ def test_the_loop_and_the_loop_again(run, workspace):
         "profile", "search", "train", "export", "export", "bench", "report",
     ]  # fmt: skip
 
+    assert f"--learn-from {TRAINED}" in commands[1]
+    assert "fitted: learned from" in err
+
     before = {path: path.stat().st_mtime_ns for path in (workspace.root / "runs").rglob("*.p*t*")}
     assert {path.name for path in before} == {"checkpoint.pt", "model.pte"}
     status, out, err = run("--budget", "1s", "--json")
@@ -129,14 +138,35 @@ def test_the_loop_and_the_loop_again(run, workspace):
     assert model.stat().st_mtime_ns == before[model]
 
 
+def test_it_learns_from_trainings_of_its_space_alone(small, workspace, monkeypatch):
+    monkeypatch.chdir(workspace.root)
+    keeper = Keeper()
+    finding = loop._Finding(loop.QuickstartRequest(), keeper, workspace, None)
+    assert finding.trainings() == (TRAINED,)
+    space = workspace.root / "search_spaces" / "micro.toml"
+    space.write_text(SPACE.replace("width = 8\n", "width = 16\n").replace("[8, 16]", "[8, 24]"))  # by its user
+    assert finding.trainings() == ()
+    assert keeper.lines[-1].endswith("so the search scores networks without trainings")
+    monkeypatch.setattr(loop, "SPACE", "x3d-tiny")
+    (workspace.root / "search_spaces" / "x3d-tiny.trained.csv").unlink()  # a workspace of an earlier version
+    (found,) = finding.trainings()
+    assert Path(found).resolve() == shipped() / "search_spaces" / "x3d-tiny.trained.csv"
+    space.write_text(SPACE)
+
+
 def test_a_study_is_of_one_device_and_one_engine(workspace, monkeypatch):
     def study(device, version):
         monkeypatch.setattr(cache, "engine_version", lambda runtime: version)
-        return loop._Finding(loop.QuickstartRequest(device=device, seed=3), Keeper(), workspace, None).study(3.4)
+        return loop._Finding(loop.QuickstartRequest(device=device, seed=3), Keeper(), workspace, None).study(
+            3.4, trainings
+        )
 
+    trainings = ()
     assert study("local", "1.5.1+cpu") == "quickstart-3.4ms-3-local-1.5.1-cpu"
     studies = [study("local", "1.5.1+cpu"), study("local", "1.6.0"), study("s9", "1.6.0")]
-    assert len(set(studies)) == 3
+    trainings = ("t.csv",)  # a study keeps its kind of score
+    studies.append(study("s9", "1.6.0"))
+    assert len(set(studies)) == 4
     for one in studies:
         check_name(one)
 

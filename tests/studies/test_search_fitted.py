@@ -25,6 +25,7 @@ from hwbench.studies.pruning import Pruning
 from hwbench.testing.evaluators import EvaluatorConformance
 from hwbench.testing.listeners import Keeper
 from hwbench.training import Recipe
+from hwbench.workspace import Workspace
 
 NETWORKS = 40
 
@@ -169,6 +170,62 @@ def test_sources_that_say_nothing_are_told(workspace, folder, space, make_search
     (folder / "rows" / "n00-seed0.json").write_text("{")
     with pytest.raises(InvalidFile, match="n00-seed0"):
         learn_from(workspace, space, [str(folder)])
+
+
+def table(path, drawn, header="architecture,epochs,top1", **more):
+    lines = [",".join([f'"{one.key}"', "12", str(top1(one)), *more.values()]) for one in drawn]
+    path.write_text("\n".join([",".join([header, *more]), *lines]) + "\n")
+    return path
+
+
+def test_a_table_says_what_a_folder_says(workspace, folder, space, drawn, tmp_path):
+    path = table(tmp_path / "trained.csv", drawn, seed="0")
+    of_table, of_folder = (learn_from(workspace, space, [str(one)]) for one in (path, folder))
+    assert of_table.unit == of_folder.unit == "top-1"
+    assert of_table.observations == of_folder.observations
+    other = learn_from(workspace, space, [str(table(tmp_path / "sgd.csv", drawn, optimizer="sgd"))])
+    assert other.unit == "top-1 of trainings with SGD"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('"{}",12,1.5', "line 2: top1: expected a share from 0 to 1, got 1.5"),
+        ('"{}",0,0.5', "line 2: epochs: expected at least 1, got 0"),
+        ('"{}",twelve,0.5', "line 2: .*'twelve'"),
+        ('"{}",12', "line 2: .*float"),
+        ("{},12,0.5", "line 2: "),  # the commas of an architecture without quotes
+        ('"nothing",12,0.5', "line 2: .*nothing"),
+    ],
+)
+def test_a_table_that_is_none_is_told_with_its_line(workspace, space, drawn, tmp_path, line, message):
+    path = tmp_path / "trained.csv"
+    path.write_text(f"architecture,epochs,top1\n{line.format(drawn[0].key)}\n")
+    with pytest.raises(InvalidFile, match=message):
+        learn_from(workspace, space, [str(path)])
+
+
+def test_files_that_are_no_tables_of_trainings(workspace, space, drawn, tmp_path):
+    with pytest.raises(InvalidFile, match=r"no column top1; a table of trainings has architecture, epochs, top1"):
+        learn_from(workspace, space, [str(table(tmp_path / "t.csv", drawn, "architecture,epochs,accuracy"))])
+    (tmp_path / "p.csv").write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")
+    with pytest.raises(InvalidFile, match="no table of trainings"):
+        learn_from(workspace, space, [str(tmp_path / "p.csv")])
+
+
+def test_trainings_of_another_space_of_that_name_are_refused(workspace, space, drawn, tmp_path):
+    path = table(tmp_path / "trained.csv", drawn)
+    path.write_text(path.read_text().replace("s1.width=32", "s1.width=40"))
+    with pytest.raises(InvalidValue, match=r"trained in another space of this name: .*s1\.width"):
+        learn_from(workspace, space, [str(path)])
+
+
+def test_the_trainings_that_come_with_hwbench_are_of_its_space(tmp_path):
+    made = Workspace.create(tmp_path / "bench")
+    path = made.root / "search_spaces" / "x3d-tiny.trained.csv"
+    learned = learn_from(made, load_space(made, "x3d-tiny"), [str(path)])
+    assert str(learned).startswith("15 networks of ")
+    assert len(learned.observations) == 30
 
 
 @pytest.mark.parametrize(
