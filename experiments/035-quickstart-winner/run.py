@@ -2,10 +2,13 @@
 
 python experiments/035-quickstart-winner/run.py draw        # networks.json: in a workspace, after `hwbench quickstart`
 python experiments/035-quickstart-winner/run.py train       # rows/: as many processes as there are cores share the work
+python experiments/035-quickstart-winner/run.py found       # networks.json: what further quickstarts have found
+python experiments/035-quickstart-winner/run.py table       # search_spaces/x3d-tiny.trained.csv, from rows
 python experiments/035-quickstart-winner/run.py summary     # results.json, in seconds
 """
 
 import argparse
+import csv
 import json
 import statistics
 import time
@@ -26,9 +29,12 @@ from hwbench.data import generation
 from hwbench.data.synthetic import SyntheticSpec
 from hwbench.spaces import StagedSpace, load_space, read_space
 from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture
 from hwbench.studies.evaluators.base import Context
 from hwbench.studies.evaluators.entropy import Entropy
+from hwbench.studies.fidelities import ScoreObservation
+from hwbench.studies.fitted_scores import FittedScores
 from hwbench.studies.latencies import space_latencies
 from hwbench.testing.experiments import neighbour
 from hwbench.workspace import Workspace, shipped
@@ -38,6 +44,8 @@ ROWS, NETWORKS, RESULTS = HERE / "rows", HERE / "networks.json", HERE / "results
 SEEDS, RANDOM = (0, 1, 2, 3, 4), 15
 # What was found by trainings that come with hwbench, and by the closed form.
 FOUND = "learned", "winner"
+# Of the random networks, the trainings that come with hwbench.
+LEARNED_SEEDS = (0, 1)
 # Validation videos of each of the eight classes, for the judge; the quickstart has 16.
 JUDGED = SyntheticSpec(val_per_class=256)
 
@@ -139,37 +147,67 @@ def trained(job: Job, judged: str) -> dict[str, Any]:
 
 
 def summary() -> None:
-    """By seed, the place of the winner among the random networks that were trained with that seed."""
+    """By seed, the place of what was found among the random networks that were trained with that seed."""
     drawn = json.loads(NETWORKS.read_text())["random"]
     rows = [json.loads(path.read_text()) for path in sorted(ROWS.glob("*.json"))]
     by_seed = {seed: {one["name"]: one for one in rows if one["seed"] == seed} for seed in SEEDS}
-    seeds = {seed: place(of) for seed, of in by_seed.items() if {"winner", *drawn} <= of.keys()}
+    complete = {seed: of for seed, of in by_seed.items() if drawn.keys() <= of.keys()}
     space = read_space(shipped() / "search_spaces" / f"{quickstart.SPACE}.toml")
     scores = {name: entropy(space, architecture) for name, architecture in drawn.items()}
-    complete = [of for seed, of in by_seed.items() if seed in seeds]
-    means = {name: statistics.fmean(of[name]["judged"] for of in complete) for name in drawn}
+    means = {name: statistics.fmean(of[name]["judged"] for of in complete.values()) for name in drawn}
     results = {
-        "seeds": seeds,
-        "upper quarter": sum(one["upper quarter"] for one in seeds.values()),
+        **{kind: places(kind, drawn, complete) for kind in FOUND},
+        "alone": {kind: {seed: of[kind]["judged"] for seed, of in by_seed.items() if kind in of} for kind in FOUND},
         "random, mean over seeds": dict(sorted(means.items(), key=lambda one: -one[1])),
-        "tau of entropy": round(float(kendalltau(list(scores.values()), list(means.values()))[0]), 3),
+        "tau of entropy": tau(scores, means),
+        "tau of fitted, each network left out": tau(left_out(space, rows), means),
         "cpu_s": round(sum(one["cpu_s"] for one in rows)),
     }
     truth.write(RESULTS, results)
     print(json.dumps(results, indent=1))
 
 
-def place(of: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """How the winner stands by the judge's videos, and by the few of the quickstart."""
-    winner, others = of["winner"], [one for name, one in of.items() if name != "winner"]
+def places(kind: str, drawn: dict[str, str], complete: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """By seed, how one kind of winner stands by the judge's videos, and by the few of the quickstart."""
+    seeds = {seed: place(of[kind], [of[name] for name in drawn]) for seed, of in complete.items() if kind in of}
+    return {"seeds": seeds, "upper quarter": sum(one["upper quarter"] for one in seeds.values())}
+
+
+def place(winner: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
     better = sum(one["judged"] > winner["judged"] for one in others)
     return {
-        "winner": winner["judged"],
+        "found": winner["judged"],
         "random": sorted((one["judged"] for one in others), reverse=True),
         "better": better,
         "upper quarter": better < len(others) / 4,
-        "by 128 videos": {"winner": winner["top1"], "better": sum(one["top1"] > winner["top1"] for one in others)},
+        "by 128 videos": {"found": winner["top1"], "better": sum(one["top1"] > winner["top1"] for one in others)},
     }
+
+
+def left_out(space: StagedSpace, rows: list[dict[str, Any]]) -> dict[str, float]:
+    """What the trainings that come with hwbench, those of the others, say of each random network."""
+    sums, known = SpaceSums.of(space, lambda block, x: 1.0, num_classes=8), {}
+    for row in rows:
+        if row["name"] not in FOUND and row["seed"] in LEARNED_SEEDS:
+            known[row["name"], row["seed"]] = Architecture.parse(row["architecture"]), row["judged"]
+    observations = tuple(ScoreObservation(*one, (), -1 - number) for number, one in enumerate(known.values()))
+    model = FittedScores(sums, observations, leave_out=True)
+    return {name: model.predict(architecture).mean for (name, _), (architecture, _) in known.items()}
+
+
+def tau(said: dict[str, float], true: dict[str, float]) -> float:
+    return round(float(kendalltau([said[name] for name in true], list(true.values()))[0]), 3)
+
+
+def trained_table() -> None:
+    """The trainings that come with hwbench, from rows."""
+    with (shipped() / "search_spaces" / f"{quickstart.SPACE}.trained.csv").open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(("architecture", "epochs", "seed", "top1"))
+        for path in sorted(ROWS.glob("random-*.json")):
+            row = json.loads(path.read_text())
+            if row["seed"] in LEARNED_SEEDS:
+                table.writerow((row["architecture"], quickstart.EPOCHS, row["seed"], round(row["judged"], 5)))
 
 
 def entropy(space: StagedSpace, architecture: str) -> float:
@@ -179,19 +217,22 @@ def entropy(space: StagedSpace, architecture: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    drawing = commands.add_parser("draw")
-    drawing.add_argument("--budget-ms", type=float, required=True)
+    for name in ("draw", "found"):
+        commands.add_parser(name).add_argument("--budget-ms", type=float, required=True)
     training = commands.add_parser("train")
     training.add_argument("--until", type=float, default=float("inf"), help="seconds after which no training is begun")
     commands.add_parser("summary")
+    commands.add_parser("table")
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.command == "draw":
         draw(given.budget_ms)
+    elif given.command == "found":
+        find(given.budget_ms)
     elif given.command == "train":
         train(given.until)
     else:
-        summary()
+        {"summary": summary, "table": trained_table}[given.command]()
 
 
 if __name__ == "__main__":
