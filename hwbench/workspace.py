@@ -64,6 +64,15 @@ class Workspace:
                 return cls(path).checked()
         raise WorkspaceError(f"no workspace at {start} or above; go to one, or make one: hwbench init DIR")
 
+    @classmethod
+    def at(cls, place: Workspace | str | Path | None) -> Workspace:
+        """A workspace as it is given: itself, a folder in one, or None for the one around the current folder.
+
+        Raises:
+            WorkspaceError: As ``find``.
+        """
+        return place if isinstance(place, Workspace) else cls.find(place)
+
     def checked(self) -> Workspace:
         """This one, of which nobody else can change what is run or believed.
 

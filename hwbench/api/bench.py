@@ -98,7 +98,9 @@ class BenchResult:
         return pd.DataFrame(rows, columns=["session", "sample", "latency_s", "drift"])
 
 
-def bench(request: BenchRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None) -> BenchResult:
+def bench(
+    request: BenchRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
+) -> BenchResult:
     """Measures one file or one network on a device, and stores nothing but the course of ``sustained``.
 
     ``bench_engines`` takes ``runtime="all"``.
@@ -125,7 +127,7 @@ def bench(request: BenchRequest, listener: Listener = SILENT, *, workspace: Work
         raise InvalidValue(
             "runtime: all engines are measured by hwbench.bench_engines, which returns one result of each"
         )
-    timing, workspace = timing_of(request), workspace or Workspace.find()
+    timing, workspace = timing_of(request), Workspace.at(workspace)
     device = load_device(workspace, request.device)
     path = model_file(request.model)
     if request.streaming and path is not None:

@@ -15,6 +15,8 @@ from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.errors import CheckFailed, HwbenchError, InvalidValue
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
 
     from hwbench.devices import Device
@@ -86,7 +88,7 @@ class _OfEngine(Listener):
 
 
 def bench_engines(
-    request: BenchRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: BenchRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
 ) -> BenchEnginesResult:
     """Builds a network for every engine that is there and measures the files in turn. Nothing is stored.
 
@@ -112,7 +114,7 @@ def bench_engines(
             f"{request.model} is a file for one engine; --runtime {ALL} takes a name such as zoo:x3d-xs, and leave "
             "--runtime out to measure the file"
         )
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     device = load_device(workspace, request.device)
     with device.transport(listener.say):
         pass  # a device that does not answer is better known before anything is built

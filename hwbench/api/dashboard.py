@@ -11,6 +11,7 @@ from hwbench.api.listener import SILENT, Listener
 from hwbench.api.requests import option, request
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from wsgiref.simple_server import WSGIServer
 
     import pandas
@@ -77,7 +78,7 @@ class DashboardResult:
 
 
 def dashboard(
-    request: DashboardRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: DashboardRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
 ) -> DashboardResult:
     """Opens a study for optuna-dashboard; the page answers as soon as the result is told to ``serve``.
 
@@ -98,7 +99,7 @@ def dashboard(
     from hwbench.workspace import Workspace
 
     check_name(request.study)
-    folder = (workspace or Workspace.find()).studies / request.study
+    folder = Workspace.at(workspace).studies / request.study
     storage = None if request.storage is None else StudyStorage.parse(request.storage)
     with ExitStack() as resources:
         server = dashboard_server(resources.enter_context(opened_for_reading(folder, storage)), request.port)

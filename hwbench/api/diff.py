@@ -97,7 +97,9 @@ class DiffResult:
         return changes_frame({one.name: one.changes for one in self.tables})
 
 
-def diff(request: DiffRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None) -> DiffResult:
+def diff(
+    request: DiffRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
+) -> DiffResult:
     """Compares the tables of two files, folders or devices, each on the day that its predictions speak of.
 
     Args:
@@ -112,13 +114,13 @@ def diff(request: DiffRequest, listener: Listener = SILENT, *, workspace: Worksp
     """
     from hwbench.latency import LatencyTable, compare_tables
 
-    workspace = workspace or _workspace()
+    known = _workspace(workspace)
     tables = []
-    for name, (first, second) in _matched(workspace, request.before, request.after).items():
+    for name, (first, second) in _matched(known, request.before, request.after).items():
         before, after = LatencyTable.read(first), LatencyTable.read(second)
         if before.precision is not after.precision:
             raise InvalidValue(f"{first} is in {before.precision}, {second} in {after.precision}: no row is in both")
-        notes = tuple(difference_notes(workspace, before, after))
+        notes = tuple(difference_notes(known, before, after))
         changes = compare_tables(before.on_day(before.scale), after.on_day(after.scale))
         tables.append(TableDiff(name, first, second, changes, notes))
     return DiffResult(request.before, request.after, tuple(tables))
@@ -192,10 +194,12 @@ def _row(row: RowChange) -> dict[str, Any]:
     }
 
 
-def _workspace() -> Workspace | None:
-    """The workspace, where there is one: two files need none."""
+def _workspace(given: Workspace | str | Path | None) -> Workspace | None:
+    """The workspace, where one is given or around: two files need none."""
     from hwbench.workspace import Workspace
 
+    if given is not None:
+        return Workspace.at(given)
     with suppress(WorkspaceError):
         return Workspace.find()
     return None

@@ -109,7 +109,10 @@ class DoctorResult:
 
 
 def doctor(
-    request: DoctorRequest | None = None, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: DoctorRequest | None = None,
+    listener: Listener = SILENT,
+    *,
+    workspace: Workspace | str | Path | None = None,
 ) -> DoctorResult:
     """Looks at the installation, this machine and the workspace; a workspace that is missing is a finding, too.
 
@@ -207,12 +210,12 @@ def _for_devices() -> Iterator[InstallationFinding]:
     yield InstallationFinding("ARM emulation", not missing, found, advice if missing else "", needed=False)
 
 
-def _workspace(workspace: Workspace | None) -> Iterator[InstallationFinding]:
+def _workspace(workspace: Workspace | str | Path | None) -> Iterator[InstallationFinding]:
     from hwbench.measure.store import MeasurementStore
     from hwbench.workspace import Workspace
 
     try:
-        workspace = workspace or Workspace.find()
+        workspace = Workspace.at(workspace)
         store = workspace.store
         free = shutil.disk_usage(workspace.root).free
     except HwbenchError as error:
@@ -260,12 +263,12 @@ def _decoded(workspace: Workspace) -> Iterator[InstallationFinding]:
         yield InstallationFinding("decoded videos", True, f"{format_bytes(num_bytes)}, kept by --decoded-cache")
 
 
-def _clean(workspace: Workspace | None, listener: Listener) -> dict[str, Room]:
+def _clean(workspace: Workspace | str | Path | None, listener: Listener) -> dict[str, Room]:
     """Removes what can be made again, and says how much."""
     from hwbench.room import clean_cache, clean_verified
     from hwbench.workspace import Workspace
 
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     rooms = {"cache": clean_cache(workspace.cache), "verified": clean_verified(workspace.verified)}
     for folder, room in zip((workspace.cache, workspace.verified), rooms.values(), strict=True):
         kept = f", {format_bytes(room.kept_bytes)} is in use and stays" if room.kept_bytes else ""

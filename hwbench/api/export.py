@@ -71,7 +71,9 @@ class ExportResult:
         return DataFrame(rows, columns=columns)
 
 
-def export(request: ExportRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None) -> ExportResult:
+def export(
+    request: ExportRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
+) -> ExportResult:
     """Converts, quantises and checks a model; writes the file only where it computes what the original computes.
 
     Args:
@@ -93,7 +95,7 @@ def export(request: ExportRequest, listener: Listener = SILENT, *, workspace: Wo
     from hwbench.workspace import Workspace
 
     start = time.monotonic()
-    workspace, engine = workspace or Workspace.find(), get(request.runtime)
+    workspace, engine = Workspace.at(workspace), get(request.runtime)
     precision = Precision.parse(request.precision)
     load_named(request.made_by)
     with torch_threads(request.threads) as threads:

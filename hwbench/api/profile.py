@@ -141,7 +141,7 @@ def profile(
     request: ProfileRequest,
     listener: Listener = SILENT,
     *,
-    workspace: Workspace | None = None,
+    workspace: Workspace | str | Path | None = None,
     builder: Builder | None = None,
 ) -> ProfileResult:
     """Measures what is missing of a space on a device and publishes a table for each precision.
@@ -170,7 +170,7 @@ def profile(
     from hwbench.runtimes import get
     from hwbench.workspace import Workspace
 
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     places = [load_device(workspace, name) for name in request.devices]
     for precision in request.precisions:
         get(request.runtime).require_precision(precision)

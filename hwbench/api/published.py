@@ -19,12 +19,10 @@ from hwbench.workspace import Workspace
 def published(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function of a command as ``hwbench`` offers it: its arguments are checked before anything is done.
 
-    The type of the request is read from the signature. A workspace may be the path of a folder in one, as for
-    ``Workspace.find``.
+    The type of the request is read from the signature.
 
     Raises:
         InvalidValue: From the call: a request, a listener or a workspace of another type.
-        WorkspaceError: From the call: there is no workspace at that path or above.
     """
     name, signature = function.__name__, inspect.signature(function)
     request, *none = signature.parameters["request"].annotation.split(" | ")
@@ -43,9 +41,7 @@ def published(function: Callable[..., Any]) -> Callable[..., Any]:
             Listener, given.get("listener", SILENT), f"{name}: listener", "give one that inherits from hwbench.Listener"
         )
         workspace = given.get("workspace")
-        if isinstance(workspace, str | Path):
-            given["workspace"] = Workspace.find(workspace)
-        elif workspace is not None:
+        if not isinstance(workspace, str | Path | None):
             _expect(Workspace, workspace, f"{name}: workspace", "give one, or its path")
         return function(*bound.args, **bound.kwargs)
 

@@ -131,7 +131,7 @@ class QuickstartResult:
 
 
 def quickstart(
-    request: QuickstartRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: QuickstartRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
 ) -> QuickstartResult:
     """Runs the whole loop; what is done already is not done again.
 
@@ -151,7 +151,7 @@ def quickstart(
     from hwbench.workspace import Workspace
 
     started = time.monotonic()
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     # Build workers start once, and are gone before the training wants the memory.
     with Builder(RUNTIME, workspace.cache) as builder:
         loop = _Finding(request, listener, workspace, builder)

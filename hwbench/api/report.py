@@ -94,7 +94,9 @@ class ReportResult:
         return {"report": str(self.report), **about, "seconds": self.seconds, "missing": list(self.missing)}
 
 
-def report(request: ReportRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None) -> ReportResult:
+def report(
+    request: ReportRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
+) -> ReportResult:
     """Writes the page of a study, of a device or of training runs.
 
     Args:
@@ -111,7 +113,7 @@ def report(request: ReportRequest, listener: Listener = SILENT, *, workspace: Wo
     from hwbench.workspace import Workspace
 
     started = time.monotonic()
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     doubts: tuple[str, ...] = ()
     runs = () if request.device is not None else _runs(workspace, request)
     if runs:

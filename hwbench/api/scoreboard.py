@@ -95,7 +95,7 @@ class ScoreboardResult:
 
 
 def scoreboard(
-    request: ScoreboardRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: ScoreboardRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
 ) -> ScoreboardResult:
     """Says how well evaluators rank networks that were trained.
 
@@ -112,7 +112,7 @@ def scoreboard(
     from hwbench.studies.ground_truth import NETWORKS
     from hwbench.workspace import Workspace
 
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     folder = Path(request.source)
     if (folder / NETWORKS).is_file():
         return ScoreboardResult(request.source, _of_folder(workspace, folder, request, listener))

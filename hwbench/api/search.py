@@ -48,7 +48,7 @@ def search(
     request: SearchRequest,
     listener: Listener = SILENT,
     *,
-    workspace: Workspace | None = None,
+    workspace: Workspace | str | Path | None = None,
     builder: Builder | None = None,
 ) -> SearchResult:
     """Searches a space by its published table and measures the best networks.
@@ -72,7 +72,7 @@ def search(
     from hwbench.spaces import open_spaces
     from hwbench.workspace import Workspace
 
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     _check_spelling(request)
     request, ratios = for_minutes(request, workspace, listener)
     if request.streaming:

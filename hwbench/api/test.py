@@ -86,7 +86,7 @@ def test(  # no function for pytest
     request: TestRequest,
     listener: Listener = SILENT,  # noqa: PT028
     *,
-    workspace: Workspace | None = None,  # noqa: PT028
+    workspace: Workspace | str | Path | None = None,  # noqa: PT028
 ) -> TestResult:
     """Scores a checkpoint on the validation videos of its own data, or of others with the same classes.
 
@@ -107,14 +107,16 @@ def test(  # no function for pytest
         return _test(request, listener, workspace, world)
 
 
-def _test(request: TestRequest, listener: Listener, workspace: Workspace | None, world: World) -> TestResult:
+def _test(
+    request: TestRequest, listener: Listener, workspace: Workspace | str | Path | None, world: World
+) -> TestResult:
     from hwbench.data import FailurePolicy
     from hwbench.data.video_scores import save_scores
     from hwbench.spaces import load_named
     from hwbench.training import load_checkpoint, score
     from hwbench.workspace import Workspace
 
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     load_named(request.made_by)
     checkpoint = load_checkpoint(request.checkpoint)[0]
     check_modality(request.modality, checkpoint)

@@ -113,7 +113,9 @@ class TrainResult:
         return DataFrame(read_metrics(self.checkpoint.parent)).drop(columns="unreadable", errors="ignore")
 
 
-def train(request: TrainRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None) -> TrainResult:
+def train(
+    request: TrainRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
+) -> TrainResult:
     """Trains a network, or goes on where a run stopped; after the end gives the stored result.
 
     Args:
@@ -131,14 +133,16 @@ def train(request: TrainRequest, listener: Listener = SILENT, *, workspace: Work
         return _train(request, listener, workspace, world)
 
 
-def _train(request: TrainRequest, listener: Listener, workspace: Workspace | None, world: World) -> TrainResult:
+def _train(
+    request: TrainRequest, listener: Listener, workspace: Workspace | str | Path | None, world: World
+) -> TrainResult:
     from hwbench.data import SYNTHETIC, FailurePolicy
     from hwbench.spaces import load_named
     from hwbench.training import FineTuning
     from hwbench.training.teacher import Teacher
     from hwbench.workspace import Workspace
 
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     if request.made_by is not None:
         for name in request.made_by.split(","):
             load_named(name.strip())

@@ -16,6 +16,7 @@ from hwbench.units import milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     import pandas
 
@@ -129,7 +130,7 @@ class ValidateResult:
 
 
 def validate(
-    request: ValidateRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: ValidateRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
 ) -> ValidateResult:
     """Draws networks, measures them together with some that calibrate the table, and compares.
 
@@ -150,7 +151,7 @@ def validate(
     from hwbench.studies.latencies import space_latencies
     from hwbench.workspace import Workspace
 
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     precision = Precision.parse(request.precision)
     variant = STREAM if request.streaming else AUTO
     space = open_space(workspace, request.space, request.classes, variant)

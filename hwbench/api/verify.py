@@ -111,7 +111,7 @@ class VerifyResult:
 
 
 def verify(
-    request: VerifyRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: VerifyRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
 ) -> VerifyResult | TableVerification:
     """Runs an exported file on a device and here, or measures rows of a latency table again.
 
@@ -135,7 +135,7 @@ def verify(
     """
     from hwbench.workspace import Workspace
 
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     if request.is_table:
         return _verify_table(request, listener, workspace)
     return _verify_model(request, listener, workspace)

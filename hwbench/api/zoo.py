@@ -105,13 +105,16 @@ class GetWeightsResult:
 
 
 def list_zoo(
-    request: ListZooRequest | None = None, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: ListZooRequest | None = None,
+    listener: Listener = SILENT,
+    *,
+    workspace: Workspace | str | Path | None = None,
 ) -> ListZooResult:
     """Lists the networks of the zoo; a card that does not validate is told and left out."""
     from hwbench.spaces import load_card
     from hwbench.workspace import Workspace
 
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     cards: list[ListedCard] = []
     for name in workspace.names("zoo"):
         try:
@@ -122,7 +125,7 @@ def list_zoo(
 
 
 def get_weights(
-    request: GetWeightsRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: GetWeightsRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
 ) -> GetWeightsResult:
     """Fetches the published weights of a network, or checks those that are there.
 
@@ -136,7 +139,7 @@ def get_weights(
     """
     from hwbench.workspace import Workspace
 
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     name = card_name(request.name) or request.name
     got = _fetch(workspace, name, listener)
     return GetWeightsResult(name, got.path, got.sha256, got.bytes, got.source, got.pinned, got.fetched)

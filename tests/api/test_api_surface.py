@@ -191,6 +191,9 @@ def test_every_function_refuses_what_is_no_listener_and_no_workspace(name):
     assert answers(name, request, print).startswith(f"{name}: listener: expected a Listener, got a builtin")
     assert "expected a Listener, got the class Listener" in answers(name, request, listener=hwbench.Listener)
     if name != "init":
+        # what type checkers of users see; a path is taken, too
+        declared = inspect.signature(getattr(hwbench, name)).parameters["workspace"].annotation
+        assert declared == "Workspace | str | Path | None"
         assert (
             answers(name, request, workspace=3)
             == f"{name}: workspace: expected a Workspace, got an int; give one, or its path"

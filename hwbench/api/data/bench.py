@@ -14,6 +14,8 @@ from hwbench.api.requests import option, request
 from hwbench.errors import MissingDependency
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
 
     from hwbench.data.load_timing import ReadingRate, ReadingStages
@@ -91,7 +93,7 @@ class BenchDataResult:
 
 
 def bench_data(
-    request: BenchDataRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: BenchDataRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
 ) -> BenchDataResult:
     """Reads clips for training, and counts.
 
@@ -115,7 +117,7 @@ def bench_data(
     from hwbench.workspace import Workspace
 
     started = time.monotonic()
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     ways = list(itertools.product(_decoders(request), dict.fromkeys(request.workers)))
     parts = 1 + len(ways)
     share_s = request.seconds / parts

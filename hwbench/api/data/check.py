@@ -111,7 +111,7 @@ class CheckDataResult:
 
 
 def check_data(
-    request: CheckDataRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: CheckDataRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
 ) -> CheckDataResult:
     """Probes every video of a data set, and compares those that may be the same.
 
@@ -135,7 +135,7 @@ def check_data(
     from hwbench.workspace import Workspace
 
     started, stream = time.monotonic(), FlowStream.parse(request.modality)
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     listing = open_listing(workspace, request.data)
     if request.out is not None:
         check_target(listing, request.out)

@@ -12,6 +12,8 @@ from hwbench.errors import MissingDependency
 from hwbench.printable import printable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
 
     from hwbench.workspace import Workspace
@@ -57,7 +59,10 @@ class ListDataResult:
 
 
 def list_data(
-    request: ListDataRequest | None = None, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: ListDataRequest | None = None,
+    listener: Listener = SILENT,
+    *,
+    workspace: Workspace | str | Path | None = None,
 ) -> ListDataResult:
     """Lists readers, synthetic sets and prepared ones; nothing is read or made.
 
@@ -73,7 +78,7 @@ def list_data(
     from hwbench.data.readers import readers
     from hwbench.workspace import Workspace
 
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     listed = [_reader(name) for name in readers.names()]
     listed += [ListedData(name, "synthetic", text) for name, text in synthetic_sets(workspace)]
     listed += [ListedData(str(folder), "prepared", text) for folder, text in prepared_sets(workspace)]

@@ -109,7 +109,7 @@ class PrepareDataResult:
 
 
 def prepare_data(
-    request: PrepareDataRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: PrepareDataRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
 ) -> PrepareDataResult:
     """Encodes the videos of a data set again.
 
@@ -132,7 +132,7 @@ def prepare_data(
     from hwbench.workspace import Workspace
 
     started = time.monotonic()
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     encoder = choose_encoder(request.encoder)
     form = "frames" if request.frames else "shards" if request.shards else "videos"
     settings = PrepareSettings(

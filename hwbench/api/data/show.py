@@ -97,7 +97,7 @@ class ShowDataResult:
 
 
 def show_data(
-    request: ShowDataRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: ShowDataRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
 ) -> ShowDataResult:
     """Writes a page with clips of each class.
 
@@ -116,7 +116,7 @@ def show_data(
     from hwbench.reports.contact_sheet import write_sheet
     from hwbench.workspace import Workspace
 
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     frames, height, width = _input(request, workspace)
     clip = request.clip(frames)
     split: Any = request.split

@@ -111,7 +111,7 @@ class AddDeviceResult:
 
 
 def add_device(
-    request: AddDeviceRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: AddDeviceRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
 ) -> AddDeviceResult:
     """Reaches a device, asks it what it is, and writes its file.
 
@@ -126,7 +126,7 @@ def add_device(
     from hwbench.devices.device_file import write_device
     from hwbench.workspace import Workspace
 
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     _check_place(workspace, request)
     with _asked(workspace, request) as asked:
         if asked.transport_name == "ssh":

@@ -13,6 +13,8 @@ from hwbench.api.requests import option, request
 from hwbench.errors import DeviceBusy, DeviceError, DeviceLost, DeviceUnreachable, HwbenchError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
 
     from hwbench.devices import Device, DeviceState, Probe, Transport
@@ -70,7 +72,7 @@ class CheckDeviceResult:
 
 
 def check_device(
-    request: CheckDeviceRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: CheckDeviceRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
 ) -> CheckDeviceResult:
     """Looks at a device step by step; what is wrong with it is a step of the result and no exception.
 
@@ -83,7 +85,7 @@ def check_device(
     from hwbench.devices import load_device
     from hwbench.workspace import Workspace
 
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     pairs = request.pairs if request.repeat else 0
     check = Check(workspace, load_device(workspace, request.name), pairs, listener)
     steps = []

@@ -15,6 +15,8 @@ from hwbench.api.requests import request
 from hwbench.errors import HwbenchError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
 
     from hwbench.devices import Device, Holder
@@ -76,14 +78,17 @@ class ListDevicesResult:
 
 
 def list_devices(
-    request: ListDevicesRequest | None = None, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: ListDevicesRequest | None = None,
+    listener: Listener = SILENT,
+    *,
+    workspace: Workspace | str | Path | None = None,
 ) -> ListDevicesResult:
     """Lists the devices of a workspace without asking any of them."""
     from hwbench.devices import holders
     from hwbench.devices.attached import strangers
     from hwbench.workspace import Workspace
 
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     names = workspace.names("profiles")
     devices = {name: _load(workspace, name) for name in names}
     users = holders()

@@ -9,6 +9,8 @@ from hwbench.api.listener import SILENT, Listener
 from hwbench.api.requests import option, request
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hwbench.measure.prepare import Prepared
     from hwbench.workspace import Workspace
 
@@ -45,7 +47,7 @@ class PrepareDeviceResult:
 
 
 def prepare_device(
-    request: PrepareDeviceRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: PrepareDeviceRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
 ) -> PrepareDeviceResult:
     """Installs the runner of a device and proves it.
 
@@ -58,7 +60,7 @@ def prepare_device(
     from hwbench.measure import prepare
     from hwbench.workspace import Workspace
 
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     device = load_device(workspace, request.name)
     with device.transport(listener.say) as transport, occupied(transport, listener.say) as probe:
         device.recognise(probe)

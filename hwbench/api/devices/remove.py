@@ -38,7 +38,7 @@ class RemoveDeviceResult:
 
 
 def remove_device(
-    request: RemoveDeviceRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: RemoveDeviceRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
 ) -> RemoveDeviceResult:
     """Deletes the file of a device, its host keys, and its tables where that is asked for; ends its laboratory.
 
@@ -51,7 +51,7 @@ def remove_device(
     from hwbench.devices import virtual
     from hwbench.workspace import Workspace
 
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     path = _removable(workspace, request.name)
     tables = sorted(path.parent.glob("*.csv"))
     keys = [path for path in [path.with_name("known_hosts")] if path.is_file()]

@@ -93,7 +93,7 @@ class ShowDeviceResult:
 
 
 def show_device(
-    request: ShowDeviceRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: ShowDeviceRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
 ) -> ShowDeviceResult:
     """Reads the file of a device and asks the device; one that does not answer is no error.
 
@@ -105,7 +105,7 @@ def show_device(
     from hwbench.devices import load_device
     from hwbench.workspace import Workspace
 
-    workspace = workspace or Workspace.find()
+    workspace = Workspace.at(workspace)
     device = load_device(workspace, request.name)
     path, tables = workspace.device(request.name), table_names(workspace, request.name)
     try:

@@ -54,7 +54,7 @@ class TrustDeviceResult:
 
 
 def trust_device(
-    request: TrustDeviceRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+    request: TrustDeviceRequest, listener: Listener = SILENT, *, workspace: Workspace | str | Path | None = None
 ) -> TrustDeviceResult:
     """Shows the key of the first unknown host on the way to a device, and records the key once it is confirmed.
 
@@ -68,7 +68,7 @@ def trust_device(
     from hwbench.devices import load_device
     from hwbench.workspace import Workspace
 
-    device = load_device(workspace or Workspace.find(), request.name)
+    device = load_device(Workspace.at(workspace), request.name)
     if device.transport_name != "ssh":
         return _without_key(device, listener)
     shown = ShownHostKey.of(device.address)
