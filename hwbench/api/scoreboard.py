@@ -109,7 +109,7 @@ def scoreboard(
         InvalidFile: A file of the source is damaged.
         NotMeasured: No network of the study was trained.
     """
-    from hwbench.studies.ground_truth import NETWORKS
+    from hwbench.studies.ground_truth import NETWORKS, no_truth
     from hwbench.workspace import Workspace
 
     workspace = Workspace.at(workspace)
@@ -117,7 +117,7 @@ def scoreboard(
     if (folder / NETWORKS).is_file():
         return ScoreboardResult(request.source, _of_folder(workspace, folder, request, listener))
     if folder.is_dir():
-        raise InvalidFile(f"{folder}: has no {NETWORKS}; expected a folder of ground truth, or the name of a study")
+        raise InvalidFile(f"{no_truth(folder)}, or the name of a study")
     if request.band:
         raise InvalidValue("--band is about a folder of ground truth")
     return ScoreboardResult(request.source, _of_study(workspace, request, listener))

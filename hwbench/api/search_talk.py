@@ -89,7 +89,7 @@ def search_watch(listener: Listener, forecast: TrainingForecast | None) -> Searc
             self.limited, self.fit = clock is not None, told
 
         def started(self, trials: int, finished: int, best: float) -> None:
-            self.total: int | None = trials
+            self.total: int | None = max(trials, finished)
             if self.limited and finished < trials:
                 self.total = None if self.fit is None else min(trials, finished + self.fit)
             self.first = self.done = finished

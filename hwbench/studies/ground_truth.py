@@ -121,6 +121,8 @@ class GroundTruth:
         Raises:
             InvalidFile: A file is missing or not as it should be, or nothing has been trained.
         """
+        if not (folder / NETWORKS).is_file():
+            raise InvalidFile(no_truth(folder))
         drawn, trainings = _read(folder / NETWORKS), _trainings(folder)
         try:
             networks = tuple(
@@ -179,6 +181,11 @@ class GroundTruth:
         found = mean_rank_interval(comparisons, [one.band for one in several])
         times = statistics.median(len(one.trainings) for one in self.networks) / half
         return Interval(*(of_longer(tau, times) for tau in (found.value, found.low, found.high)))
+
+
+def no_truth(folder: Path) -> str:
+    """What is wrong with a folder that holds no ground truth, for people."""
+    return f"{folder}: has no {NETWORKS}; expected a folder of ground truth"
 
 
 def _halves(count: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:

@@ -72,7 +72,7 @@ class StudyStorage:
         try:
             url = make_url(text)
         except (ArgumentError, ValueError):
-            raise InvalidValue(f"{name}: expected {EXPECTED}, got {_without_secrets(text)!r}") from None
+            raise InvalidValue(f"{name}: expected {EXPECTED}, got {_without_secrets(text)}") from None
         complete = {
             "sqlite": bool(url.database) and url.database != ":memory:",
             "postgresql": bool(url.database),
@@ -128,6 +128,8 @@ class StudyStorage:
     @contextmanager
     def _database(self) -> Iterator[RDBStorage]:
         url, options = self.url, dict[str, int]()
+        if url.drivername == "sqlite" and not (folder := Path(url.database or "").parent).is_dir():
+            raise WorkspaceError(f"--storage {self.shown}: no folder {folder}; make it, or name another file")
         if url.drivername == "postgresql":
             _require("psycopg", "postgres")
             url = url.set(drivername=_DRIVER)
@@ -285,4 +287,4 @@ def _without_secrets(text: str) -> str:
         scheme = urlsplit(text).scheme
     except ValueError:
         scheme = ""
-    return f"{scheme}://..." if scheme else "no URL"
+    return repr(f"{scheme}://...") if scheme else "a text that is no URL"

@@ -200,6 +200,8 @@ def test_ground_truth_says_what_random_networks_reach(raced, tmp_path, parse):
     write_truth(folder, [c.architecture for c in result.history][:10], budget_ms=1.0)
     with pytest.raises(InvalidFile, match=r"within 1 ms; the study is of 4\.2 ms"):
         gather(raced, "mine", truth=folder)
+    with pytest.raises(InvalidFile, match=r"missing: has no networks\.json; expected a folder of ground truth$"):
+        gather(raced, "mine", truth=tmp_path / "missing")
     with pytest.raises(InvalidValue, match="--truth is about a study"):
         ReportRequest(device="local", truth=folder)
 

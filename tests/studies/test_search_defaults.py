@@ -130,6 +130,13 @@ def test_a_study_goes_on_with_trainings_of_its_length(search):
         search(data="synthetic", epochs=12, **SHORT)
 
 
+def test_with_fewer_trials_than_there_are_the_progress_shows_all_of_them(search):
+    search(trials=4)
+    keeper = Keeper()
+    search(keeper, trials=3)
+    assert [(at.done, at.total) for at in keeper.stages if at.stage == "trials"] == [(4, 4)]
+
+
 def test_who_has_searched_by_entropy_before_is_told_how_that_goes_on(search):
     before = search(trials=8).study
     keeper = Keeper()

@@ -481,9 +481,17 @@ def test_two_searches_begin_on_a_new_database(tmp_path, monkeypatch, moment):
 
 def test_a_database_that_cannot_be_opened_is_told_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail(f"waits for {seconds} s"))
-    storage = StudyStorage.parse(f"sqlite:///{tmp_path / 'missing' / 'new.db'}")
+    storage = StudyStorage.parse(f"sqlite:///{tmp_path}")
     with pytest.raises(WorkspaceError, match="unable to open database file"), storage.opened("mine"):
         pass
+
+
+def test_a_missing_folder_of_a_database_is_named(tmp_path):
+    storage, folder = StudyStorage.parse(f"sqlite:///{tmp_path}/missing/new.db"), tmp_path / "missing"
+    told = f"--storage {storage.shown}: no folder {folder}; make it, or name another file"
+    with pytest.raises(WorkspaceError) as caught, storage.opened("mine"):
+        pass
+    assert str(caught.value) == told
 
 
 @pytest.mark.parametrize(
@@ -503,6 +511,11 @@ def test_a_database_that_cannot_be_opened_is_told_at_once(tmp_path, monkeypatch)
 def test_what_is_no_storage(text):
     with pytest.raises(InvalidValue, match=r"--storage: expected sqlite:///FILE, postgresql://USER@HOST/DATABASE or"):
         StudyStorage.parse(text)
+
+
+def test_what_is_no_url_is_not_quoted_as_one():
+    with pytest.raises(InvalidValue, match="grpc://HOST:PORT, got a text that is no URL$"):
+        StudyStorage.parse("nonsense")
 
 
 def test_a_refused_url_shows_no_password():
