@@ -166,11 +166,11 @@ class TrainingForecast:
         if not seconds:
             return ""
         each = f" within each of {self.races} budgets" if self.races > 1 else ""
-        return f"{joined} the race of the best {self._finalists}{each} at most {format_duration(seconds)}"
-
-    @property
-    def _finalists(self) -> int:
-        return int(min(self.request.plan.finalists, self.feasible.count))
+        finalists = _finalists(self.request, self.feasible)
+        told = f"{joined} the race of the best {finalists}{each} at most {format_duration(seconds)}"
+        if self.request.finalist_score == "int8":
+            return f"{told}, and the int8 files of {finalists} finalists besides"
+        return told
 
     def _drawn(self, networks: int) -> Sequence[Network]:
         from hwbench.studies.evaluations import ReferenceNetworks
@@ -198,7 +198,8 @@ class TrainingForecast:
 
     def _races_s(self, epoch_s: float) -> float:
         """Seconds of all races, whose trainings see whole clips."""
-        epochs = race_epochs(self._finalists, self.request.finalist_epochs, self.request.workers)
+        finalists = _finalists(self.request, self.feasible)
+        epochs = race_epochs(finalists, self.request.finalist_epochs, self.request.workers)
         return self.races * epochs * epoch_s / _clip_share(self.request)
 
 
@@ -208,9 +209,14 @@ def time_limit(request: SearchRequest, feasible: NetworkSet, *, races: int) -> T
 
     if request.time_s is None:
         return None
-    finalists = int(min(request.plan.finalists, feasible.count)) if request.trains else 0
+    finalists = _finalists(request, feasible) if request.trains else 0
     epochs = races * race_epochs(finalists, request.finalist_epochs, request.workers)
     return TimeLimit(request.time_s, epochs / (request.plan.epochs * _clip_share(request)))
+
+
+def _finalists(request: SearchRequest, feasible: NetworkSet) -> int:
+    """How many networks begin a race: at most as many as are scored."""
+    return int(min(request.plan.finalists, request.plan.trials, feasible.count))
 
 
 def _clip_share(request: SearchRequest) -> float:

@@ -514,7 +514,7 @@ def test_what_is_no_storage(text):
 
 
 def test_what_is_no_url_is_not_quoted_as_one():
-    with pytest.raises(InvalidValue, match="grpc://HOST:PORT, got a text that is no URL$"):
+    with pytest.raises(InvalidValue, match=r"grpc://HOST:PORT, got a text that is no URL$"):
         StudyStorage.parse("nonsense")
 
 

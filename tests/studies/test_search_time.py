@@ -159,6 +159,7 @@ def test_the_time_of_a_race_is_that_of_its_trainings(make_search):
     assert limit() == TimeLimit(3600, 2.0)  # two finalists of as many epochs
     assert limit(races=2, workers=2) == TimeLimit(3600, 2.0)
     assert limit(finalists=0) == TimeLimit(3600, 0.0)
+    assert limit(finalists=8, trials=2) == limit()  # there are two networks to choose from
     assert limit(epochs=6) == TimeLimit(3600, 4.0)
     assert limit(resolution_share=0.5) == TimeLimit(3600, 8.0)
     assert limit(time=None) is None
