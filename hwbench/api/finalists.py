@@ -243,13 +243,15 @@ def video_results(scores: VideoScores) -> VideoResults:
     return VideoResults(hits.numpy(), losses.double().numpy())
 
 
-def race_watch(listener: Listener) -> RaceWatch:
-    """Tells a listener of the rounds of a race."""
+def race_watch(listener: Listener, data: str) -> RaceWatch:
+    """Tells a listener of the rounds of a race, and what is trained on."""
     from hwbench.studies.race import RaceWatch
 
     class RaceProgress(RaceWatch):
         def began(self, number: int, finalists: int, of: int) -> None:
             self.done, self.total, self.stage = 0, finalists, f"race, round {number} of {of}"
+            if number == 1:
+                listener.say(f"{counted(finalists, 'network')} race, trained on {data}")
             listener.progress(StageProgress(self.stage, 0, finalists))
 
         def trained(self, number: int, finalist: RaceStanding) -> None:

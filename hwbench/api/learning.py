@@ -198,19 +198,6 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
     return Learned(tuple(sources), next(iter(units.values())), tuple(_each_once(trained)))
 
 
-def trained_on(sources: Sequence[str], workspace: Workspace | None = None) -> str:
-    """What the studies that were learned from trained on; empty where that differs, or a path does not tell it."""
-    from hwbench.reports.result import read_result
-    from hwbench.studies.ground_truth import NETWORKS
-    from hwbench.workspace import Workspace
-
-    if any(path.is_file() or (path / NETWORKS).is_file() for path in map(Path, sources)):
-        return ""
-    workspace = workspace or Workspace.find()
-    found = {read_result(workspace, source, "--data synthetic").settings.data for source in sources}
-    return found.pop() if len(found) == 1 else ""
-
-
 def _each_once(trained: Sequence[_Trained]) -> list[_Trained]:
     """Without trainings that a study took over from another one: their scores are no further observations."""
     found, seen = list[_Trained](), set[tuple[str, Fidelity, _Made]]()

@@ -85,7 +85,7 @@ def _default(request: SearchRequest) -> str:
 
 
 def going_on(request: SearchRequest, stored: Mapping[str, object]) -> SearchRequest:
-    """A request, with the evaluator, the epochs and the pruner of a stored study where it leaves them open.
+    """A request, with the evaluator, the data, the epochs and the pruner of a stored study where it leaves them open.
 
     Args:
         request: What is asked for.
@@ -94,9 +94,11 @@ def going_on(request: SearchRequest, stored: Mapping[str, object]) -> SearchRequ
     Raises:
         InvalidValue: The evaluator of the study does not go with the rest of the request.
     """
-    evaluator, effort = stored.get("evaluator"), stored.get("effort")
+    evaluator, data, effort = stored.get("evaluator"), stored.get("data"), stored.get("effort")
     if request.evaluator is None and isinstance(evaluator, str) and evaluator:
         request = replace(request, evaluator=evaluator)
+    if request.data is None and request.reads and isinstance(data, str) and data:
+        request = replace(request, data=data)
     epochs = re.match(r"([1-9][0-9]{0,5}) epochs", str(effort))
     if request.epochs is None and request.trains and epochs:
         request = replace(request, epochs=int(epochs[1]))

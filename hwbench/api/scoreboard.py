@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -252,7 +253,7 @@ def _of_study(workspace: Workspace, request: ScoreboardRequest, listener: Listen
         raise InvalidValue("--evaluator is about a folder of ground truth; a study has the scores of its own evaluator")
     result = read_result(workspace, request.source)
     runs = finished_runs(workspace, result, request.data)
-    known, raced = runs.top1, raced_networks(result)
+    known, raced = runs.top1, raced_networks(result, request.data)
     alike = f" ({runs.words}; other trainings do not count)" if known else ""
     listener.say(f"{len(known)} networks of the study were trained in runs/{alike}")
     if len(raced) > len(known):
@@ -260,9 +261,11 @@ def _of_study(workspace: Workspace, request: ScoreboardRequest, listener: Listen
         known = raced
     board = study_scoreboard(result, known)
     if board is None:
+        on, instead = f" on {request.data}", "or leave out --data"
+        if request.data is None:
+            on, instead = "", f"judge by a folder of ground truth, or let the best race: {commands.let_race(result)}"
         raise NotMeasured(
-            f"study {request.source!r}: none of its networks has been trained; train some of them: hwbench train "
-            f"ARCHITECTURE --data DATA, judge by a folder of ground truth, or let the best race: "
-            f"{commands.search(result, finalists=8)}"
+            f"study {request.source!r}: none of its networks has been trained{on}; train some of them: hwbench train "
+            f"ARCHITECTURE --data {shlex.quote(request.data or 'DATA')}, {instead}"
         )
     return board

@@ -91,6 +91,7 @@ def search(
     request = _going_on(request, workspace, settings_of(request, ""), listener)
     check_effects(request)
     learned = learn_from(workspace, space, request.learn_from) if request.learn_from else None
+    request = _racing_on(request, workspace)
     if learned is not None and request.trains:
         learned.check_unit(request.plan.evaluator)
     settings = settings_of(request, learned.effort if learned else "")
@@ -188,20 +189,36 @@ def _going_on(request: SearchRequest, workspace: Workspace, settings: Settings, 
 
     name = request.study or settings.default_study
     check_name(name)
-    if None not in (request.evaluator, request.epochs, request.pruner):
+    if None not in (request.evaluator, request.data, request.epochs, request.pruner):
         return request
     stored = stored_settings(workspace.studies / name, request.study_storage)
     going, default = going_on(request, stored), request.plan.evaluator
+    data = f"--data {shlex.quote(going.plan.data)}" if going.plan.data != request.plan.data else ""
     if going.plan.evaluator != default:
         listener.say(
-            f"study {request.study} goes on as it began, with --evaluator {going.plan.evaluator}; {default}, the "
-            f"default {'with' if request.data else 'without'} --data, takes another --study"
+            f"study {name} goes on as it began, with --evaluator {going.plan.evaluator}{' and ' * bool(data)}{data}; "
+            f"{default}, the default {'with' if request.data else 'without'} --data, takes another --study"
         )
+    elif data:
+        listener.say(f"study {name} goes on as it began, with {data}")
     other = replace(settings, evaluator=WITHOUT_DATA).default_study
     begins = not (request.study or request.evaluator or stored)
     if begins and default == WITH_DATA and stored_settings(workspace.studies / other, request.study_storage):
         listener.say(f"networks are trained from here on; study {other} goes on with --evaluator {WITHOUT_DATA}")
     return going
+
+
+def _racing_on(request: SearchRequest, workspace: Workspace) -> SearchRequest:
+    """The request, with the data that it learns from where networks race, no score rests on data, and none are named.
+
+    Data of scores are settings of a study: those that were left open stay what they were.
+    """
+    from hwbench.reports.result import trained_on
+
+    if request.data is not None or request.reads or not request.plan.finalists:
+        return request
+    data = trained_on(workspace, request.learn_from)
+    return replace(request, data=data, evaluator=request.plan.evaluator) if data else request
 
 
 def _data(request: SearchRequest, workspace: Workspace, listener: Listener) -> StudyData:
@@ -299,7 +316,7 @@ def _race(
         raise InvalidValue(
             f"--finalist-score int8: runtime {request.runtime!r} writes no int8 file; use --runtime {DEFAULT}"
         )
-    folder, watch = workspace.studies / study, race_watch(listener)
+    folder, watch = workspace.studies / study, race_watch(listener, data.source)
     train = StudyFinalists(
         workspace, folder, data, space, request.finalist_epochs, request.finalist_score, request.seed,
         request.runtime, listener,

@@ -29,19 +29,21 @@ def _run(request: SearchRequest, as_json: bool) -> None:
         emit(result.to_json(), as_json=True)
     else:
         _print(result)
+    form = _form(request, result)
     # The only member of a space by hand is the model itself; no file resolves to code.
     if result.front:
         names = [f"{result.study}:{p.budget_ms:.12g}ms" for p in result.front if p.best is not None]
-        say(f"next: {' or '.join(f'hwbench train {name}{_form(request)}' for name in names)}")
+        say(f"next: {' or '.join(f'hwbench train {name}{form}' for name in names)}")
         return
-    say(f"next: hwbench train {result.named.get(result.best.space) or f'{result.study}:best'}{_form(request)}")
+    say(f"next: hwbench train {result.named.get(result.best.space) or f'{result.study}:best'}{form}")
 
 
-def _form(request: SearchRequest) -> str:
+def _form(request: SearchRequest, result: SearchResult) -> str:
     """What the best network is trained on, as what, and what follows of a stream."""
-    from hwbench.api.learning import trained_on
+    from hwbench.reports.result import trained_on
+    from hwbench.workspace import Workspace
 
-    data = request.data or trained_on(request.learn_from)
+    data = request.data or result.settings.data or trained_on(Workspace.find(), request.learn_from)
     words = f" --data {shlex.quote(data)}" if data else ""
     if request.modality != RGB:
         words += f" --modality {shlex.quote(request.modality)}"

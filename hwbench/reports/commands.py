@@ -17,6 +17,8 @@ from hwbench.studies.settings import INTERPOLATED, transferred_from
 from hwbench.training.recipe_files import setting_texts
 
 _SYNTHETIC = "synthetic"
+# Networks that are to race where none did, of as many trials or more.
+_FINALISTS = 8
 
 
 def profile(result: StoredResult, precision: Precision, target: Target | None = None) -> str:
@@ -32,13 +34,19 @@ def validate(result: StoredResult, networks: int = 12) -> tuple[str, ...]:
     return (f"hwbench validate {place} --space {space} --networks {networks}{_form(result)}",)
 
 
-def search(result: StoredResult, *, finalists: int | None = None) -> str:
-    """Repeats the study: what is stored is not computed or measured again.
+def search(result: StoredResult) -> str:
+    """Repeats the study: what is stored is not computed or measured again."""
+    return _search(result, _race(result))
 
-    Args:
-        result: Of the study.
-        finalists: How many networks are to race; None: as in the study.
-    """
+
+def let_race(result: StoredResult) -> str:
+    """Repeats the study, and lets the best of its networks race on its data."""
+    data = [] if result.settings.data else [f"--data {_data(result)}"]
+    return _search(result, [*data, f"--finalists {max(2, min(_FINALISTS, result.trials))}"])
+
+
+def _search(result: StoredResult, race: list[str]) -> str:
+    """Repeats the study with these options of the race."""
     s = result.settings
     limits = {s.device: s.front_ms} if s.smaller_budgets_ms else {name: (ms,) for name, ms in s.budgets_ms.items()}
     budgets = [asked_ms(limit, s.sustained.get(name, 1.0)) for name, several in limits.items() for limit in several]
@@ -77,8 +85,7 @@ def search(result: StoredResult, *, finalists: int | None = None) -> str:
     words.append(_filling(s.missing_rows))
     if not s.by_prediction:
         words.append(f"--confidence {s.confidence:g}")
-    words += _race(result) if finalists is None else [f"--finalists {finalists}"]
-    return " ".join([*words, f"--study {shlex.quote(result.study)}"])
+    return " ".join([*words, *race, f"--study {shlex.quote(result.study)}"])
 
 
 def asked_ms(limit_ms: float, ratio: float) -> float:
@@ -217,8 +224,8 @@ def _run(result: StoredResult) -> str:
     return shlex.quote(f"runs/{result.study}")
 
 
-def _data(result: StoredResult, model: ExportedModel | None) -> str:
-    """What the winner was trained on, where that is known, or what the study trained on."""
+def _data(result: StoredResult, model: ExportedModel | None = None) -> str:
+    """What the winner was trained on, where that is known, or what the study trained on or learned from."""
     raced = [race.data for race in result.races.values()]
-    known = [model.source if model else "", result.settings.data, *raced, _SYNTHETIC]
+    known = [model.source if model else "", result.settings.data, *raced, result.learned_data, _SYNTHETIC]
     return shlex.quote(next(filter(None, known)))

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 
-from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.printable import printable
 from hwbench.spaces.resolve import RESULT, load_result
 from hwbench.specs import Precision, Target
 from hwbench.studies.candidates import Candidate, FurtherLatency
 from hwbench.studies.course import SearchCourse
 from hwbench.studies.front import FrontPoint
+from hwbench.studies.ground_truth import NETWORKS
 from hwbench.studies.race import RaceResult
 from hwbench.studies.settings import Settings, check_name
 from hwbench.studies.space_shares import SpaceShare
@@ -37,7 +38,8 @@ class StoredResult:
     """What ``hwbench search`` found and stored; ``trials`` counts those without a score, ``history`` has the others.
 
     ``named`` has the models of the user's own, label of the space -> as it was named; ``storage`` is the URL where the
-    trials are kept, without a password; None: in the folder of the study.
+    trials are kept, without a password; None: in the folder of the study. ``learned_data`` is what the studies that it
+    learned from trained on; empty where that differs, or is not known.
     """
 
     study: str
@@ -57,6 +59,7 @@ class StoredResult:
     spaces: tuple[SpaceShare, ...] = ()
     named: Mapping[str, str] = field(default_factory=dict)
     storage: str | None = None
+    learned_data: str = ""
 
     @property
     def space(self) -> str:
@@ -83,6 +86,28 @@ def read_result(workspace: Workspace, study: str, options: str = "") -> StoredRe
         UnknownName: No study of that name has a result; the nearest names are listed.
         InvalidFile: Its file is damaged; what was expected and what came is named.
     """
+    result = _read(workspace, study, options)
+    try:
+        data = trained_on(workspace, result.settings.sources)
+    except HwbenchError:  # they are gone, or damaged
+        data = ""
+    return replace(result, learned_data=data)
+
+
+def trained_on(workspace: Workspace, sources: Sequence[str]) -> str:
+    """What the studies that are learned from trained on; empty where that differs, or a path does not tell it.
+
+    Raises:
+        UnknownName: There is no such study with a result.
+        InvalidFile: Its file is damaged.
+    """
+    if any(path.is_file() or (path / NETWORKS).is_file() for path in map(Path, sources)):
+        return ""
+    data = {_read(workspace, source, "--data synthetic").settings.data for source in sources}
+    return data.pop() if len(data) == 1 else ""
+
+
+def _read(workspace: Workspace, study: str, options: str) -> StoredResult:
     check_name(study)
     values = load_result(workspace, study, options)
     path = workspace.studies / study / RESULT

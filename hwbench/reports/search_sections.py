@@ -44,7 +44,7 @@ def race(report: StudyReport) -> Iterator[Html]:
     if not races:
         yield missing(
             "no finalists raced: the winner is whom the score liked best; let the best ones race: "
-            f"{commands.search(result, finalists=8)}"
+            f"{commands.let_race(result)}"
         )
         return
     one = next(iter(races.values()))

@@ -85,9 +85,15 @@ def _finished_runs(workspace: Workspace) -> Iterator[tuple[RunDescription, float
             yield described, validated[-1].top1
 
 
-def raced_networks(result: StoredResult) -> dict[str, float]:
-    """The finalists of a study after the first round of its races, in which all of them were trained alike: top-1."""
-    first = [standing for race in result.races.values() for one in race.rounds[:1] for standing in one.standings]
+def raced_networks(result: StoredResult, data: str | None = None) -> dict[str, float]:
+    """The finalists of a study after the first round of its races, in which all of them were trained alike: top-1.
+
+    Args:
+        result: The study.
+        data: Races on these alone; None: on any.
+    """
+    races = [race for race in result.races.values() if data in (None, race.data)]
+    first = [standing for race in races for one in race.rounds[:1] for standing in one.standings]
     return {one.architecture: one.top1 for one in first if one.top1 == one.top1}
 
 
@@ -123,7 +129,7 @@ def _board(result: StoredResult, trained: Mapping[str, float]) -> Scoreboard:
     if board is None:
         raise HwbenchError(
             "no network of the study was trained, so what its score is worth is not known; let the best ones race: "
-            f"{commands.search(result, finalists=8)}"
+            f"{commands.let_race(result)}"
         )
     return board
 

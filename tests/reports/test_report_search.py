@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hwbench.api.report import ReportRequest
-from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
+from hwbench.api.scoreboard import ScoreboardRequest, scoreboard
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, NotMeasured
 from hwbench.reports import commands, gather, page
 from hwbench.reports.choices import importances
 from hwbench.reports.guessing import Guessing, expected_best
@@ -47,6 +48,12 @@ def raced(workspace, stored) -> Workspace:
     race = Race(8, Trained(best_first[::-1])).run(best_first)
     stored(lambda values: values.update(race=race.to_json(), course={"seconds": 60.0, "draws": list(range(6, 16))}))
     return workspace
+
+
+def test_finalists_judge_by_the_data_that_are_asked_for(raced):
+    assert scoreboard(ScoreboardRequest(source="mine", data="synthetic"), workspace=raced).board.networks == 8
+    with pytest.raises(NotMeasured, match=r"none of its networks has been trained on other; .* or leave out --data"):
+        scoreboard(ScoreboardRequest(source="mine", data="other"), workspace=raced)
 
 
 def test_expected_best_is_that_of_all_subsets():

@@ -122,6 +122,19 @@ def test_a_study_of_another_evaluator_goes_on_as_it_was(search, trained):
     assert search(study="trained", **SHORT).settings.evaluator == "short-train"  # also where no data are named
 
 
+def test_a_study_goes_on_with_its_data(search, workspace):
+    source = str(prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8)))
+    search(study="mine", data=source, **SHORT)
+    untyped, typed = Keeper(), Keeper()
+    assert search(untyped, study="mine", **SHORT).settings.data == source
+    began = "study mine goes on as it began, with"
+    assert [line for line in untyped.lines if line.startswith(f"{began} --evaluator short-train and --data {source};")]
+    assert search(typed, study="mine", evaluator="short-train", **SHORT).settings.data == source
+    assert f"{began} --data {source}" in typed.lines
+    with pytest.raises(InvalidValue, match="now 'synthetic'"):
+        search(study="mine", data="synthetic", **SHORT)
+
+
 def test_a_study_goes_on_with_trainings_of_its_length(search):
     search(evaluator="short-train", epochs=2, **SHORT)
     assert search(evaluator="short-train", **SHORT).settings.effort == "2 epochs"
@@ -169,6 +182,11 @@ def test_what_a_damaged_study_holds_is_open():
     assert going_on(request, {"evaluator": "curve", "effort": "many"}).plan.epochs == 12
     assert going_on(request, {"evaluator": "curve", "effort": "3 epochs, frames-share 0.5"}).plan.epochs == 3
     assert going_on(SearchRequest(budget="5ms", epochs=4), {"evaluator": "curve", "effort": "3 epochs"}).epochs == 4
+    assert going_on(request, {"evaluator": "curve", "data": "clips"}).data == "clips"
+    assert going_on(replace(request, data="other"), {"evaluator": "curve", "data": "clips"}).data == "other"
+    for data in ("", 3):
+        assert going_on(request, {"evaluator": "curve", "data": data}).data is None
+    assert going_on(request, {"evaluator": "entropy", "data": ""}).data is None
     assert going_on(request, {"evaluator": "curve", "pruner": "hyperband"}).plan.pruner == "hyperband"
     assert going_on(SearchRequest(budget="5ms", pruner="asha"), {"evaluator": "curve"}).plan.pruner == "asha"
     with pytest.raises(InvalidValue, match="--evaluator fitted needs --learn-from"):
@@ -198,7 +216,9 @@ def test_the_command_of_a_report_races_no_network_that_did_not(search, workspace
     assert "--evaluator short-train" in command
     assert "--epochs 12" in command
     assert "--finalists 0" in command
-    assert "--finalists" not in commands.search(read_result(workspace, search(trials=4).study))
+    entropy = read_result(workspace, search(trials=4).study)
+    assert "--finalists" not in commands.search(entropy)
+    assert " --data synthetic --finalists 4 " in commands.let_race(entropy)  # there are four to choose from
 
 
 def test_epochs_of_a_race():
@@ -224,6 +244,9 @@ def test_epochs_of_a_race():
             "1 training of 1 epoch takes about 13.3 s, by the first steps of 1 network (",
         ),
         ({"budget": "4ms,5ms"}, "the race of the best 2 within each of 2 budgets at most 8 min 00 s"),
+        ({"trials": 3, "finalists": 8}, "and the race of the best 3 at most 14 min 00 s, by the first steps of 3"),
+        ({"trials": 1}, "1 training of 12 epochs takes about 2 min 03 s, by the first steps of 1 network ("),
+        ({"finalist_score": "int8"}, "at most 4 min 00 s, and the int8 files of 2 finalists besides, by the first"),
         ({"resolution_share": 0.5, "finalists": 2}, "and the race of the best 2 at most 16 min 00 s"),
     ],
 )

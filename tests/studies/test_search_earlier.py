@@ -9,11 +9,14 @@ import pytest
 import hwbench
 import hwbench.api.search
 from hwbench import SearchRequest
-from hwbench.api.learning import learn_from, trained_on
+from hwbench.api.learning import learn_from
 from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.api.training_forecast import TrainingForecast
+from hwbench.data import SyntheticSpec
+from hwbench.data.synthetic import prepare
 from hwbench.errors import InvalidValue
-from hwbench.reports.result import read_result
+from hwbench.reports import commands
+from hwbench.reports.result import read_result, trained_on
 from hwbench.specs import Architecture
 from hwbench.studies.earlier import BEST, EarlierTrainings
 from hwbench.studies.evaluators import scoring_of
@@ -22,6 +25,7 @@ from hwbench.studies.fidelities import ScoreObservation
 from hwbench.studies.first_networks import first_networks
 from hwbench.studies.posterior import Posterior
 from hwbench.studies.posterior_union import layout_of
+from hwbench.studies.race import Race, RaceResult
 from hwbench.studies.sampler import FeasibleSampler, samplers
 from hwbench.testing.listeners import Keeper
 
@@ -180,9 +184,31 @@ def test_what_was_learned_from_tells_what_to_train_the_best_network_on(run, work
     run("4.2 ms", "first")
     run("6 ms", "second", "first")
     data = read_result(workspace, "first").settings.data
-    assert trained_on(["first", "second"], workspace) == data != ""
+    assert trained_on(workspace, ["first", "second"]) == data != ""
     (tmp_path / "networks.json").write_text("{}")
-    assert trained_on(["first", str(tmp_path)], workspace) == ""
+    assert trained_on(workspace, ["first", str(tmp_path)]) == ""
+
+
+def test_finalists_race_on_the_data_that_was_learned_from(run, workspace, monkeypatch):
+    source = str(prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8)))
+    raced, fitted = [], {"evaluator": "fitted", "epochs": None, "trials": 4}
+
+    def race(self, networks):
+        raced.append(self.train.description["data"])
+        return RaceResult(raced[-1], "fp32", 8, (), networks[0])
+
+    monkeypatch.setattr(Race, "run", race)
+    run("4.2 ms", "first", data=source)
+    assert run("4.2 ms", "fit", "first", **fitted, finalists=2).settings.data == ""
+    assert raced == [source]
+    run("4.2 ms", "fit", "first", **fitted, finalists=2, data="synthetic")
+    assert raced == [source, "synthetic"]
+    run("4.2 ms", "plain", "first", **fitted)
+    stored = read_result(workspace, "plain")
+    assert f" --data {source} --finalists 4 " in commands.let_race(stored)
+    assert f" --data {source} " in commands.train(stored)
+    (workspace.studies / "first" / "result.json").unlink()
+    assert " --data synthetic " in commands.train(read_result(workspace, "plain"))
 
 
 def test_the_forecast_leaves_out_what_is_not_trained_again(run, planned):

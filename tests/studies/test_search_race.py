@@ -160,8 +160,10 @@ def test_what_cannot_be_trained_is_out_and_says_why():
 def test_a_round_of_one_epoch_says_so():
     keeper, trainer = Keeper(), Trainer({name: (0.60 - 0.005 * i,) for i, name in enumerate("abcd")}, seed=1)
     trainer.epochs = 1
-    Race(4, trainer, watch=race_watch(keeper)).run(list("abcd"))
-    assert [line.partition(" at best after ")[2].partition(";")[0] for line in keeper.lines] == ["1 epoch", "2 epochs"]
+    Race(4, trainer, watch=race_watch(keeper, "videos")).run(list("abcd"))
+    begins, *rounds = keeper.lines
+    assert begins == "4 networks race, trained on videos"
+    assert [line.partition(" at best after ")[2].partition(";")[0] for line in rounds] == ["1 epoch", "2 epochs"]
 
 
 def test_a_single_network_is_not_trained():
