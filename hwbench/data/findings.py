@@ -167,11 +167,12 @@ def _repeats(
         groups[contents[source].key if source in contents else cast(Hashable, source)].append(index)
     for members in groups.values():
         if len(members) > 1:
-            leaking = dict(_leaks(videos, members, contents))
-            yield from leaking.items()
+            leaks, conflicts = dict(_leaks(videos, members, contents)), dict(_conflicts(videos, members, contents))
+            yield from (*leaks.items(), *conflicts.items())
+            rest = [index for index in members if index not in leaks and index not in conflicts]
             for split in ("train", "val"):
-                side = [index for index in members if videos[index].split == split and index not in leaking]
-                yield from _copies(videos, side, contents)
+                side = [index for index in rest if videos[index].split == split]
+                yield from _duplicates(videos, side, contents)
 
 
 def _leaks(
@@ -188,23 +189,38 @@ def _leaks(
             yield index, _finding("leak", videos[index], cause, dropped=True)
 
 
-def _copies(
+def _conflicts(
+    videos: Sequence[SplitVideo], members: Sequence[int], contents: Mapping[VideoSource, Content]
+) -> Iterator[tuple[int, DataFinding]]:
+    """Copies under several labels, on whatever sides; none of them stays: nobody knows which label is right."""
+    for copies in _copies(videos, members):
+        by_labels: dict[tuple[str, ...], int] = {}
+        for index in copies:
+            by_labels.setdefault(videos[index].listed.labels, index)
+        for index in copies if len(by_labels) > 1 else ():
+            own = videos[index].listed.labels
+            labels, other = next((labels, one) for labels, one in by_labels.items() if labels != own)
+            cause = f"{_why(videos[index], videos[other], contents)} {videos[other].name} under another label: "
+            cause += f"{', '.join(own)} and {', '.join(labels)}"
+            yield index, _finding("conflict", videos[index], cause, dropped=True)
+
+
+def _duplicates(
     videos: Sequence[SplitVideo], side: Sequence[int], contents: Mapping[VideoSource, Content]
 ) -> Iterator[tuple[int, DataFinding]]:
-    """Duplicates, of which the first stays, and conflicts, of which none does: nobody knows which label is right."""
+    """Copies on one side, of which the first stays."""
+    for first, *others in _copies(videos, side):
+        for index in others:
+            cause = f"{_why(videos[index], videos[first], contents)} {videos[first].name}"
+            yield index, _finding("duplicate", videos[index], cause, dropped=True)
+
+
+def _copies(videos: Sequence[SplitVideo], members: Iterable[int]) -> Iterable[list[int]]:
+    """Those of the same part of what they show, together."""
     parts: dict[Part | None, list[int]] = defaultdict(list)
-    for index in side:
+    for index in members:
         parts[videos[index].listed.part].append(index)
-    for members in parts.values():
-        first, *others = members
-        conflicting = len({videos[index].listed.labels for index in members}) > 1
-        for index in members if conflicting else others:
-            other = first if index != first else others[0]
-            cause = f"{_why(videos[index], videos[other], contents)} {videos[other].name}"
-            if conflicting:
-                labels = (", ".join(videos[one].listed.labels) for one in (index, other))
-                cause += " under another label: {} and {}".format(*labels)
-            yield index, _finding("conflict" if conflicting else "duplicate", videos[index], cause, dropped=True)
+    return parts.values()
 
 
 def _why(video: SplitVideo, other: SplitVideo, contents: Mapping[VideoSource, Content]) -> str:

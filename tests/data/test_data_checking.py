@@ -143,6 +143,20 @@ def test_duplicates_on_one_side_keep_the_first_and_conflicts_keep_none(workspace
     assert checked.ok
 
 
+def test_copies_under_several_labels_are_a_conflict_on_whatever_sides_they_are(
+    workspace: Workspace, clips: Path
+) -> None:
+    shutil.copy(clips / "val" / "run" / "val.mp4", clips / "train" / "jump" / "other.mp4")
+    checked = check(workspace, clips)
+    found = [pair for pair in kinds(checked) if pair[0] != "empty-class"]
+    assert (found, checked.ok) == ([("leak", "other.mp4"), ("conflict", "other.mp4"), ("conflict", "val.mp4")], False)
+    causes = [one.cause for one in checked.findings if one.kind == "conflict"]
+    assert [cause.partition(" under another label: ")[2] for cause in causes] == ["jump and run", "run and jump"]
+    run_val, other = clips / "val" / "run" / "val.mp4", clips / "train" / "jump" / "other.mp4"
+    assert not {run_val, other} & {video.listed.path for video in checked.clean}
+    assert len(checked.clean) == 3
+
+
 def test_variable_rate_and_odd_sizes_are_told_and_kept(
     workspace: Workspace, make_video: MakeVideo, clips: Path
 ) -> None:
