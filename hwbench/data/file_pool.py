@@ -95,8 +95,8 @@ class FilePool(Generic[Task, Value]):
             if lost:
                 if not worker.ready:
                     raise HwbenchError(
-                        "a process that reads videos could not be started; a script of your own calls hwbench below "
-                        "'if __name__ == \"__main__\":', or with jobs=0"
+                        "a process that reads videos could not be started; the machine may be busy: run the command "
+                        "again. A script of your own calls hwbench below 'if __name__ == \"__main__\":', or with jobs=0"
                     )
                 workers[index] = _PoolWorker(self._work)
                 if worker.task is not None:

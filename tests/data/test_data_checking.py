@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from video_files import MakeVideo
 
+from hwbench.data import file_pool
 from hwbench.data.checking import CheckedData, check_listing
 from hwbench.data.clean_lists import check_target, write_lists
 from hwbench.data.decoding import VideoInfo, probe
@@ -432,6 +433,13 @@ def test_an_error_that_is_about_no_file_ends_everything() -> None:
     with pytest.raises(HwbenchError, match="no room"):
         list(FilePool(work_on, 2, time_limit_s=60).map(["full", "a"]))
     assert dict(FilePool(work_on, 0, time_limit_s=60).map(["a", "unreadable"]))["a"] == "A"
+
+
+def test_a_process_that_does_not_start_may_have_a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_pool, "_START_S", 0)
+    said = r"the machine may be busy: run the command again\. A script of your own .*, or with jobs=0$"
+    with pytest.raises(HwbenchError, match=said):
+        list(FilePool(work_on, 1, time_limit_s=60).map(["a"]))
 
 
 @dataclass(frozen=True)
