@@ -5,19 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import optuna
 import pytest
 from plugin_packages import offer
 
 from hwbench.data import open_splits
 from hwbench.data.decoders import decoders
 from hwbench.data.decoders import get as get_decoder
+from hwbench.data.encoding import write_video
 from hwbench.data.listings import open_listing
+from hwbench.data.media import FileSource
 from hwbench.data.readers import readers
 from hwbench.devices import Device, transports
 from hwbench.errors import DeviceUnreachable, HwbenchError, InvalidFile, InvalidValue, MissingDependency
 from hwbench.registry import Registry, blaming
+from hwbench.spaces.feasible import FeasibleSet
 from hwbench.studies.evaluators import evaluators, scoring_of
-from hwbench.studies.sampler import samplers
+from hwbench.studies.sampler import FeasibleSampler, samplers
 from hwbench.testing.searches import search_by_law
 from hwbench.workspace import Workspace
 
@@ -75,14 +80,39 @@ class Versioned(Broken):
     scoring = "second"
 """
 SAMPLERS = """
+from optuna import TrialPruned
+from optuna.samplers import RandomSampler
+
+
 def broken(seed):
     raise RuntimeError("no seed today")
 
 
 def nothing(seed):
     return None
+
+
+class Broken(RandomSampler):
+    def infer_relative_search_space(self, study, trial):
+        raise ValueError("no space")
+
+
+class Unprepared(RandomSampler):
+    def before_trial(self, study, trial):
+        raise ValueError("not yet")
+
+
+class Forgetful(RandomSampler):
+    def after_trial(self, study, trial, state, values):
+        raise ValueError("no memory")
+
+
+class Pruning(RandomSampler):
+    def sample_relative(self, study, trial, search_space):
+        raise TrialPruned("not this one")
 """
 READERS = """
+from hwbench.data.readers import ListedVideo, Listing
 from hwbench.errors import InvalidFile
 
 
@@ -101,6 +131,16 @@ class Lists:
         return []
 
 
+class Numbered:
+    def read(self, path):
+        return Listing((ListedVideo(path, "a"), ListedVideo(path, 3)))
+
+
+class Paths:
+    def read(self, path):
+        return Listing((ListedVideo(path, ("a", "b")),), (path,))
+
+
 class Needs:
     def __init__(self, fps):
         self.fps = fps
@@ -108,6 +148,10 @@ class Needs:
     def read(self, path):
         return None
 """
+UNLABELLED = (
+    "reader of data 'odd' of the package plugins: expected a Listing of {} with each video a ListedVideo whose label "
+    "is text, got "
+)
 TRANSPORTS = """
 from hwbench.devices import TransportKind
 from hwbench.errors import DeviceUnreachable
@@ -124,12 +168,52 @@ def refuse(address):
 broken, off = TransportKind(connect), TransportKind(refuse)
 """
 DECODER = """
+import numpy as np
+
+from hwbench.data.decoders import PyAV
+
+
 class Broken:
     def __init__(self):
         raise RuntimeError("no card")
 
     def open(self, source, info=None):
         return source.open(info)
+
+
+class Changing:
+    identity = "changing 1"
+
+    def open(self, source, info=None):
+        video = PyAV().open(source, info)
+        whole = video.read
+        video.read = lambda indices: self.changed(whole(indices))
+        return video
+
+
+class Floats(Changing):
+    def changed(self, frames):
+        return frames.astype(float)
+
+
+class First(Changing):
+    def changed(self, frames):
+        return frames[:1]
+
+
+class Grey(Changing):
+    def changed(self, frames):
+        return frames[..., :1]
+
+
+class One(Changing):
+    def changed(self, frames):
+        return frames[0]
+
+
+class Nothing(Changing):
+    def changed(self, frames):
+        return None
 """
 
 
@@ -195,12 +279,23 @@ def test_a_version_of_scores_is_a_number(tmp_path, monkeypatch):
     [
         ("broken", " failed: RuntimeError: no seed today"),
         ("nothing", ": expected an optuna.samplers.BaseSampler, got None"),
+        ("Broken", " failed: ValueError: no space"),
+        ("Unprepared", " failed: ValueError: not yet"),
+        ("Forgetful", " failed: ValueError: no memory"),
     ],
 )
 def test_a_sampler(thing, said, workspace, tmp_path, monkeypatch):
     offer(monkeypatch, tmp_path, samplers, SAMPLERS, {"odd": thing})
     with pytest.raises(HwbenchError, match=f"^sampler 'odd' of the package plugins{said}$"):
         search_by_law(workspace, "x3d-tiny", 4e-3, trials=3, sampler="odd")
+
+
+def test_a_sampler_that_prunes_a_trial_did_not_fail(tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, samplers, SAMPLERS, {"odd": "Pruning"})
+    feasible = FeasibleSet.of_costs({"a": {1: 1, 2: 2}}, 2)
+    sampler = FeasibleSampler(feasible, samplers.get("odd"), seed=0, startup=0)
+    with pytest.raises(optuna.TrialPruned, match="not this one"):
+        optuna.create_study(sampler=sampler).ask().suggest_categorical("a", [1, 2])
 
 
 @pytest.mark.parametrize("opens", [open_splits, open_listing])
@@ -210,6 +305,8 @@ def test_a_sampler(thing, said, workspace, tmp_path, monkeypatch):
         ("Broken", HwbenchError, "reader of data 'odd' of the package plugins failed on {}: KeyError: 'videos'"),
         ("Strict", InvalidFile, "no such layout"),
         ("Lists", HwbenchError, "reader of data 'odd' of the package plugins: expected a Listing of {}, got []"),
+        ("Numbered", HwbenchError, f"{UNLABELLED}ListedVideo(path="),
+        ("Paths", HwbenchError, f"{UNLABELLED}PosixPath("),
         ("Needs", HwbenchError, "reader of data 'odd' of the package plugins failed: TypeError: "),
     ],
 )
@@ -237,6 +334,24 @@ def test_a_decoder_that_cannot_be_made(tmp_path, monkeypatch):
     offer(monkeypatch, tmp_path, decoders, DECODER, {"odd": "Broken"})
     with pytest.raises(HwbenchError, match=r"^decoder 'odd' of the package plugins failed: RuntimeError: no card$"):
         get_decoder("odd")
+
+
+@pytest.mark.parametrize(
+    ("thing", "given"),
+    [
+        ("Floats", r"float64 \(3, 16, 16, 3\)"),
+        ("First", r"uint8 \(1, 16, 16, 3\)"),
+        ("Grey", r"uint8 \(3, 16, 16, 1\)"),
+        ("One", r"uint8 \(16, 16, 3\)"),
+        ("Nothing", "None"),
+    ],
+)
+def test_a_decoder_whose_frames_are_none(thing, given, tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, decoders, DECODER, {"odd": thing})
+    write_video(tmp_path / "a.mp4", np.zeros((4, 16, 16, 3), np.uint8), fps=4)
+    said = rf"^decoder 'odd' of the package plugins: expected 3 uint8 frames \(T, H, W, 3\) of \S*a\.mp4, got {given}$"
+    with get_decoder("odd").open(FileSource(tmp_path / "a.mp4")) as video, pytest.raises(HwbenchError, match=said):
+        video.read((2, 0, 2))
 
 
 def test_an_error_of_our_own_stays_what_it_is():

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from optuna import TrialPruned
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, NSGAIISampler, TPESampler
 from optuna.study import Study, StudyDirection
@@ -133,14 +135,16 @@ class FeasibleSampler(BaseSampler):
             if not isinstance(base, BaseSampler):
                 raise _no_sampler(self._make_base, base)
             self._bases[trial.number] = base
-            base.before_trial(study, trial)
+            with self._blaming():
+                base.before_trial(study, trial)
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         self._proposed.pop(trial.number, None)
         if state is not TrialState.FAIL:  # what failed it is told
             self._check_names(trial)
         if (base := self._bases.pop(trial.number, None)) is not None:
-            base.after_trial(study, trial, state, values)
+            with self._blaming():
+                base.after_trial(study, trial, state, values)
 
     def _check_names(self, trial: FrozenTrial) -> None:
         """Makes sure that no choice was asked for by another name: it would be sampled as if it cost nothing.
@@ -277,14 +281,27 @@ class FeasibleSampler(BaseSampler):
         return found
 
     def _propose(self, study: Study, trial: FrozenTrial, base: BaseSampler) -> Architecture:
-        space = base.infer_relative_search_space(study, trial)  # of the objective: it may have more parameters
-        choices = {name: distribution for name, distribution in space.items() if name in self._distributions}
-        params = base.sample_relative(study, trial, choices)
-        proposed = {
-            name: params[name] if name in params else base.sample_independent(study, trial, name, distribution)
-            for name, distribution in self._distributions.items()
-        }
+        with self._blaming():
+            space = base.infer_relative_search_space(study, trial)  # of the objective: it may have more parameters
+            choices = {name: distribution for name, distribution in space.items() if name in self._distributions}
+            params = base.sample_relative(study, trial, choices)
+            proposed = {
+                name: params[name] if name in params else base.sample_independent(study, trial, name, distribution)
+                for name, distribution in self._distributions.items()
+            }
         return self._space.of_params(proposed)
+
+    @contextmanager
+    def _blaming(self) -> Iterator[None]:
+        """Around a call of the wrapped sampler; that a trial is pruned is no failure of it."""
+        pruned = None
+        with samplers.blaming(self._make_base):
+            try:
+                yield
+            except TrialPruned as error:
+                pruned = error
+        if pruned is not None:
+            raise pruned
 
     def _fresh(self, rng: np.random.Generator, seen: set[str]) -> Architecture:
         """A draw that the study has not seen, where one comes up: the last one takes as many draws as the set has."""

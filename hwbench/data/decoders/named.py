@@ -1,4 +1,4 @@
-"""A decoder of another package: what it raises is told with its name and the video."""
+"""A decoder of another package: what it raises is told with its name and the video, and so are frames that are none."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import contextlib
 from dataclasses import dataclass
 from types import TracebackType
 
+import numpy as np
+
 from hwbench.data.decoders.base import Decoder
 from hwbench.data.decoding import Frames, VideoInfo
 from hwbench.data.media import FileSource, OpenVideo, VideoSource
+from hwbench.errors import HwbenchError
+from hwbench.printable import shown
 from hwbench.registry import blaming
 
 
@@ -47,7 +51,13 @@ class _NamedVideo:
     def read(self, indices: tuple[int, ...] | range) -> Frames:
         """Frames by index in the order asked for, repeats allowed: uint8 (T, H, W, 3), RGB."""
         with blaming(self._title, on=self._name):
-            return self._video.read(indices)
+            frames = self._video.read(indices)
+        if not _are_frames(frames, len(indices)):
+            given = f"{frames.dtype} {frames.shape}" if isinstance(frames, np.ndarray) else shown(frames)
+            raise HwbenchError(
+                f"{self._title}: expected {len(indices)} uint8 frames (T, H, W, 3) of {self._name}, got {given}"
+            )
+        return frames
 
     def __enter__(self) -> _NamedVideo:
         with blaming(self._title, on=self._name):
@@ -60,3 +70,13 @@ class _NamedVideo:
     ) -> None:
         with blaming(self._title, on=self._name):
             self._close.close()
+
+
+def _are_frames(frames: object, count: int) -> bool:
+    """Whether it is an array of so many frames in RGB: uint8 (T, H, W, 3)."""
+    return (
+        isinstance(frames, np.ndarray)
+        and frames.dtype == np.uint8
+        and frames.ndim == 4
+        and (len(frames), frames.shape[3]) == (count, 3)
+    )

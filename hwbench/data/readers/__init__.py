@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -58,20 +59,32 @@ def read(reader: Reader, path: Path) -> Listing:
 
     Raises:
         InvalidFile: The path is not of the reader's layout.
-        HwbenchError: The reader is of another package, and raises something else or gives no listing.
+        HwbenchError: The reader is of another package, and raises something else or gives no listing of videos with
+            labels.
     """
     made = type(reader)
     with readers.blaming(made, on=str(path)):
         listing = reader.read(path)
     if not isinstance(listing, Listing):
-        raise _no_listing(made, path, listing)
+        raise _not_expected(made, f"a Listing of {path}", listing)
+    for video in itertools.chain(listing.train, listing.val or ()):
+        if not _is_labelled(video):
+            raise _not_expected(made, f"a Listing of {path} with each video a ListedVideo whose label is text", video)
     return listing
 
 
-def _no_listing(reader: type[Reader], path: Path, given: object) -> HwbenchError:
+def _is_labelled(video: object) -> bool:
+    """Whether it is a video with the name of its class, or with several in a tuple."""
+    if not isinstance(video, ListedVideo):
+        return False
+    label: object = video.label
+    return isinstance(label, str) or (isinstance(label, tuple) and all(isinstance(name, str) for name in label))
+
+
+def _not_expected(reader: type[Reader], expected: str, given: object) -> HwbenchError:
     """What is said of a reader that gives something else."""
     who = readers.origin(reader) or f"reader {reader.__name__}"
-    return HwbenchError(f"{who}: expected a Listing of {path}, got {shown(given)}")
+    return HwbenchError(f"{who}: expected {expected}, got {shown(given)}")
 
 
 def options_of(reader: type[Reader]) -> tuple[str, ...]:
