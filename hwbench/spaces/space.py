@@ -77,7 +77,8 @@ class StagedSpace:
         if self.variant != AUTO:
             named["variant"] = self.variant
         parts = {name: repr(value) for name, value in named.items()}
-        parts |= {"stem": ends.pop("stem"), "stages": repr(self.stages), **ends}
+        stem = {name: ends.pop(name) for name in ("stem",) if name in ends}  # costs have no ends
+        parts |= {**stem, "stages": repr(self.stages), **ends}
         return f"StagedSpace({', '.join(f'{name}={text}' for name, text in parts.items())})"
 
     def streamed(self) -> StagedSpace:

@@ -347,6 +347,12 @@ def test_a_choice_by_another_name_ends_the_study():
     assert {"a"} < {name for trial in plain.trials for name in trial.params}
 
 
+def test_a_space_of_costs_is_printed():
+    text = repr(FeasibleSet.of_costs({"a": {1: 1}}, budget=1).space)
+    assert text.startswith("StagedSpace(name=")
+    assert "stem=" not in text
+
+
 def test_a_sampler_that_cannot_be_made_is_refused():
     feasible = FeasibleSet.of_costs({"a": {1: 1}}, 1)
     with pytest.raises(InvalidValue, match=r"expected a function from a seed to a sampler, as in lambda seed: TPES"):
