@@ -171,6 +171,7 @@ class Workspace:
             p.stem if part == "search_spaces" else p.parent.name
             for root in (self.root, shipped())
             for p in (root / part).glob(tail)
+            if p.is_file()
         }
         return tuple(sorted(found))
 

@@ -115,3 +115,9 @@ def test_a_card_that_does_not_validate(workspace, old, new, said):
 
 def test_errors_are_usage_errors():
     assert issubclass(UnknownName, UsageError)
+
+
+def test_a_folder_is_no_space(workspace):
+    (workspace.root / "search_spaces" / "folder.toml").mkdir()
+    with pytest.raises(UnknownName, match=r"^unknown \S+( space)? 'folder'; known: .*x3d-tiny"):
+        load_space(workspace, "folder")
