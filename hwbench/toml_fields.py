@@ -204,10 +204,16 @@ class Fields:
 
     def _as_integer(self, name: str, value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_VALUE:
-            raise self.error(name, "expected a whole number, at least 0", value)
+            raise self.error(name, f"expected a whole number, {_bound(value)}", value)
         return value
 
     def _as_number(self, name: str, value: Any) -> float:
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MAX_VALUE:
-            raise self.error(name, "expected a number, at least 0", value)
+            raise self.error(name, f"expected a number, {_bound(value)}", value)
         return float(value)
+
+
+def _bound(value: object) -> str:
+    """The bound that a value breaks: the upper one where it is a number beyond that."""
+    above = isinstance(value, int | float) and value > MAX_VALUE
+    return f"at most {MAX_VALUE:g}" if above else "at least 0"

@@ -54,6 +54,15 @@ def test_what_does_not_validate_names_file_and_key(read, text, said):
     assert "a.toml" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [("1e300", r"at most 1e\+18"), ("inf", r"at most 1e\+18"), (f"{10**19}", r"at most 1e\+18"), ("-1", "at least 0")],
+)
+def test_the_bound_that_a_number_breaks_is_named(read, text, bound):
+    with pytest.raises(InvalidFile, match=f"v: expected a number, {bound}, got"):
+        read(f"schema = 1\nv = {text}\n").number("v")
+
+
 @pytest.mark.parametrize("text", ["schema = 1\nv = []\n", "schema = 1\nv = [3, 3]\n", "schema = 1\nv = [1, 'a']\n"])
 def test_lists_hold_different_values_of_one_type(read, text):
     with pytest.raises(InvalidFile, match="v: expected"):
