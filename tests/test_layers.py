@@ -46,6 +46,7 @@ NEIGHBOURS = {
     ("toml_fields", "printable"): "what a file says may be anything",
     ("toml_fields", "registry"): "an unknown key is answered with the nearest known ones",
     ("models", "blocks"): "models are made of blocks",
+    ("data", "models"): "weights of RAFT, which computes optical flow, are a file of tensors",
 }
 # What extensions test themselves with; it looks at everything, and only tests look at it.
 TESTING = "testing"

@@ -209,11 +209,14 @@ def _digest(path: Path) -> str:
 def _raft(name: str, weights: Path, device: str) -> torch.nn.Module:
     from torchvision.models import optical_flow
 
+    from hwbench.models.files import read_tensors
+
+    _, values = read_tensors(weights, f"weights of {name}")
     network: torch.nn.Module = getattr(optical_flow, name)(weights=None, progress=False)
     try:
-        network.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+        network.load_state_dict(values)
     except Exception as error:
-        text = " ".join(str(getattr(error, "strerror", None) or error).split())[:200]
+        text = " ".join(str(error).split())[:200]
         raise InvalidFile(f"{weights}: expected weights of {name} ({text})") from None
     return network.eval().to(device)
 

@@ -394,9 +394,14 @@ def test_raft_takes_weights_of_a_file_and_frames_of_any_size(tmp_path: Path) -> 
 
 def test_what_is_no_raft_is_refused(tmp_path: Path) -> None:
     torch.save({"weight": torch.zeros(1)}, tmp_path / "other.pth")
-    for path in (tmp_path / "other.pth", tmp_path / "none.pth"):
-        with pytest.raises(InvalidFile, match=f"{path}: expected weights of raft_small"):
-            RaftFlow(path, "raft_small")(textured(), textured())
+    (tmp_path / "page.pth").write_text("<html>not found</html>")
+    for name, said in (
+        ("other.pth", r"expected weights of raft_small \(Error"),
+        ("page.pth", r"damaged, or another kind of file \(not plain .*\); expected weights of raft_small$"),
+        ("none.pth", "No such file or directory; expected weights of raft_small$"),
+    ):
+        with pytest.raises(InvalidFile, match=f"^{tmp_path / name}: {said}"):
+            RaftFlow(tmp_path / name, "raft_small")(textured(), textured())
     with pytest.raises(InvalidFile, match=r"none\.pth"):
         _ = RaftFlow(tmp_path / "none.pth").name
     with pytest.raises(InvalidValue, match="raft_large or raft_small"):
