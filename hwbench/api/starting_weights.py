@@ -40,12 +40,12 @@ class GivenWeights:
         from hwbench.models.published import EXPECTED, read_published
         from hwbench.training.checkpoint import find_checkpoint, load_checkpoint
 
-        checkpoint = find_checkpoint(path, EXPECTED)
+        by_hand = is_by_hand_network(network.blocks)
+        checkpoint = find_checkpoint(path, _checkpoint_of(network) if by_hand else EXPECTED)
         if checkpoint is not None and checkpoint.quantization is not None:
             raise InvalidValue(
                 f"--weights: {path} was trained with the rounding of int8; give the checkpoint that it began from"
             )
-        by_hand = is_by_hand_network(network.blocks)
         if checkpoint is not None and is_by_hand_network(checkpoint.network.blocks) != by_hand:
             kinds = ("is made of hwbench's own blocks", "is made by a function of yours")
             raise InvalidValue(
@@ -130,3 +130,8 @@ class GivenWeights:
                 f"{self.weights.path} was trained with seed {before.recipe.seed}, which also split {data}: with seed "
                 f"{recipe.seed} it is validated on videos that it was trained on; give --seed {before.recipe.seed}"
             )
+
+
+def _checkpoint_of(network: Network) -> str:
+    """What is expected of the weights of a model by hand, in words."""
+    return f"a checkpoint of {network.name}; make one: hwbench train {network.name} --data DATA --out RUN"

@@ -242,12 +242,14 @@ def train_network(
     with world.leader_first():  # the synthetic set is made once
         picture, normalisation, given = PictureSpec(), Normalisation(), None
         if tuning is None:
-            network = _network(workspace, architecture, data, recipe.seed, listener)
+            # Before videos are made or listed: an unknown name, and weights that are not there.
+            network = resolve_model(workspace, architecture, 1)
             if weights == Path(PUBLISHED) and not weights.is_file():
                 weights = published_weights(workspace, architecture, listener)
             if weights is not None:
                 given = GivenWeights.of(weights, network, listener)
                 reading = given.reading(reading)
+            network = _with_classes_of(data, network, workspace, architecture, recipe.seed, listener)
             network = (network.causal() if causal else network).with_channels(reading.channels)
             clip, card = _clip(network, span, stride), card_name(architecture)
             if given is not None:
@@ -330,11 +332,12 @@ def _recipe(request: TrainRequest, tuning: FineTuning | None) -> Recipe:
     return recipe
 
 
-def _network(workspace: Workspace, text: str, data: str, seed: int, listener: Listener) -> Network:
-    """The network that was named, with as many classes as the data has; ``listener`` hears what the data lacks."""
+def _with_classes_of(
+    data: str, network: Network, workspace: Workspace, text: str, seed: int, listener: Listener
+) -> Network:
+    """The network that ``text`` names, with as many classes as the data has; ``listener`` hears what the data lacks."""
     from hwbench.data import open_splits
 
-    network = resolve_model(workspace, text, 1)  # an unknown name is better known before videos are made or listed
     splits = open_splits(workspace, data, seed=seed)
     for note in splits.notes:
         listener.say(note)

@@ -301,6 +301,16 @@ def test_weights_of_another_function_or_kind_are_refused_in_one_line(
     assert "is made of hwbench's own blocks, and api_own_nets:network is made by a function of yours" in block
     torch.save(load_checkpoint(first)[1], tmp_path / "plain.pt")
     assert "is no checkpoint" in said(InvalidValue, weights=tmp_path / "plain.pt")
+    (tmp_path / "page.pt").write_text("<html>not found</html>")
+    wanted = "expected a checkpoint of {0}; make one: hwbench train {0} --data DATA --out RUN".format(f"{own}:network")
+    for name in ("page.pt", "none.pt"):
+        assert said(InvalidFile, weights=tmp_path / name).endswith(wanted)
+
+
+def test_weights_that_are_not_there_are_refused_before_the_data_is_opened(workspace: Workspace, tmp_path: Path) -> None:
+    request = replace(REQUEST, data="synthetic:none", weights=tmp_path / "none.pt")
+    with pytest.raises(InvalidFile, match=r"none\.pt: No such file or directory; expected weights of an X3D"):
+        hwbench.train(request, workspace=workspace)
 
 
 @pytest.mark.parametrize(("name", "left"), [("network", {"0.weight", "0.bias"}), ("cubic", set()), ("mixed", None)])
