@@ -255,7 +255,7 @@ def _of_study(workspace: Workspace, request: ScoreboardRequest, listener: Listen
     runs = finished_runs(workspace, result, request.data)
     known, raced = runs.top1, raced_networks(result, request.data)
     alike = f" ({runs.words}; other trainings do not count)" if known else ""
-    listener.say(f"{len(known)} networks of the study were trained in runs/{alike}")
+    listener.say(f"networks of the study that were trained in runs/: {len(known)}{alike}")
     if len(raced) > len(known):
         listener.say(f"judged by its {len(raced)} finalists, after the first round of their race")
         known = raced

@@ -11,6 +11,7 @@ from hwbench.cli.app import app
 from hwbench.cli.generated import add_command
 from hwbench.cli.listening import listening
 from hwbench.cli.output import emit, print_table, say
+from hwbench.printable import counted
 
 if TYPE_CHECKING:
     from hwbench.studies.ranking import Interval
@@ -47,8 +48,9 @@ def _cells(one: Standing) -> tuple[str, ...]:
 def _notes(result: ScoreboardResult) -> Iterator[str]:
     board = result.board
     lost = _percent(board.chance_regret)
+    judged = counted(board.networks, "network")
     learned = f" ({board.others} more, trained less often, are only learned from)" if board.others else ""
-    yield f"{board.networks} networks{learned}; one drawn at random loses {lost} of top-1 to the best of its band"
+    yield f"{judged}{learned}; one drawn at random loses {lost} of top-1 to the best of its band"
     if board.ceiling is not None:
         yield f"ceiling, the same networks trained again: tau {_shown(board.ceiling.value)} ({_bounds(board.ceiling)})"
     if board.cost_s is not None:

@@ -78,7 +78,7 @@ def test_of_a_study_those_count_that_were_trained(workspace: Workspace) -> None:
     keeper = Keeper()
     same = scoreboard(ScoreboardRequest(source="tried"), keeper, workspace=workspace).board
     assert same == fewer
-    alike = f"{len(history) - 1} networks of the study were trained in runs/ (on synthetic, 16 epochs; other trainings"
+    alike = f"networks of the study that were trained in runs/: {len(history) - 1} (on synthetic, 16 epochs; other"
     assert any(line.startswith(alike) for line in keeper.lines)
     other = scoreboard(ScoreboardRequest(source="tried", data="other"), workspace=workspace).board
     assert other.networks == 5
