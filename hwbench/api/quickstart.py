@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 import re
+import shlex
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -236,7 +237,7 @@ class _Finding:
         device, seed = self.request.device, self.request.seed
         trainings = self.trainings()
         study = self.study(within_ms, trainings)
-        learning = "".join(f"--learn-from {one} " for one in trainings)
+        learning = "".join(f"--learn-from {shlex.quote(one)} " for one in trainings)
         _tell_step(
             self.listener,
             2,

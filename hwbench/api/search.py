@@ -91,7 +91,6 @@ def search(
     request = _going_on(request, workspace, settings_of(request, ""), listener)
     check_effects(request)
     learned = learn_from(workspace, space, request.learn_from) if request.learn_from else None
-    request = _racing_on(request, workspace)
     if learned is not None and request.trains:
         learned.check_unit(request.plan.evaluator)
     settings = settings_of(request, learned.effort if learned else "")
@@ -104,6 +103,7 @@ def search(
     from hwbench.studies.latencies import sizes
     from hwbench.studies.study import Search
 
+    request = _racing_on(request, workspace)
     data = _data(request, workspace, listener)
     _check_modality(data, feasible, listener)
     name = request.study or settings.default_study

@@ -114,7 +114,7 @@ def _quickly(path: Path, spec: ImuSpec) -> _Values | None:
     names = [spec.time, *spec.columns]
     try:
         frame = read_csv(path, usecols=names, dtype=np.float64, encoding="utf-8-sig")
-    except (OSError, ValueError):
+    except (OSError, ValueError, OverflowError):  # pandas takes whole numbers beyond 64 bits for Python's
         return None
     values: _Values = frame[names].to_numpy()
     fine = len(values) and (np.abs(values) <= _LARGEST).all() and (np.diff(values[:, 0]) > 0).all()

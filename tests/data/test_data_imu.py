@@ -65,6 +65,7 @@ def test_normalised_axes_have_mean_0_and_deviation_1_over_the_recording(tmp_path
         (["ms,x,y", "0,1,2", "1,1,nan"], ":3: expected a number as 'y', got 'nan'"),
         (["ms,x,y", "0,1,2", "1,inf,2"], ":3: expected a number as 'x', got 'inf'"),
         (["ms,x,y", "0,1,2", "1,1e31,2"], ":3: expected a number as 'x', got '1e31'"),
+        (["ms,x,y", f"1{'0' * 400},1,2", "1_0,1,2"], f":2: expected a number as 'ms', got '1{'0' * 77}…"),
         (["ms,x,y", "0,1,2", "soon,1,2"], ":3: expected a number as 'ms', got 'soon'"),
         (["ms,x,y", "0,1,2", "5,1,2", "5,1,2"], ":4: expected a 'ms' later than 5 in the row before, got 5"),
         (["ms,x,y", "5,1,2", "4,1,2"], ":3: expected a 'ms' later than 5 in the row before, got 4"),

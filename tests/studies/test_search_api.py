@@ -209,7 +209,10 @@ def test_a_search_looks_at_its_data(workspace, evaluator, monkeypatch):
     doubt = judgement(get(evaluator))
     assert [line for line in listener.lines if "no better than by chance" in line] == [doubt] * (evaluator != "curve")
     with pytest.raises(InvalidValue, match=r"data was .*, now 'synthetic'"):
-        ask(workspace, evaluator=evaluator, study=result.study, **how)
+        ask(workspace, evaluator=evaluator, study=result.study, data="synthetic", **how)
+    again = Keeper()
+    assert ask(workspace, again, evaluator=evaluator, study=result.study, **how).settings.data == data
+    assert f"study {result.study} goes on as it began, with --data {data}" in again.lines
 
 
 @pytest.mark.parametrize("evaluator", ["zero-cost", "short-train"])
