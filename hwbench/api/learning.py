@@ -281,7 +281,7 @@ def _training_of(row: Mapping[str, str | None]) -> tuple[Architecture, float, Fi
     """Architecture, top-1 and length of a row; raises ValueError or InvalidValue where it is none."""
     from hwbench.specs import Architecture
 
-    words, top1, epochs = ((row[name] or "").strip() for name in ("architecture", "top1", "epochs"))
+    words, epochs, top1 = ((row[name] or "").strip() for name in _COLUMNS)
     architecture, score, length = Architecture.parse(words), float(top1), int(epochs)
     if not 0 <= score <= 1:
         raise ValueError(f"top1: expected a share from 0 to 1, got {top1}")
