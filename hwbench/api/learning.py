@@ -172,10 +172,10 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
         UnknownName: There is no such study with a result.
         InvalidValue: A study trained nothing, scores are of different units, none is of the space, or the space of that
             name has changed and lacks what was chosen.
-        InvalidFile: A file is damaged.
+        InvalidFile: A file is missing or damaged.
     """
     from hwbench.specs import Architecture
-    from hwbench.studies.ground_truth import NETWORKS
+    from hwbench.studies.ground_truth import NETWORKS, no_truth
 
     units, trained = {}, list[_Trained]()
     names = {one.name for one in space.members}
@@ -185,6 +185,10 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
             units[source], rows = _of_folder(path, names, len(trained))
         elif path.is_file():
             units[source], rows = _of_table(path, names, len(trained))
+        elif path.is_dir() and "/" in source:
+            raise InvalidFile(no_truth(path))
+        elif "/" in source or path.suffix == ".csv":  # no name of a study
+            raise InvalidFile(f"{path}: no such file; expected a table of trainings ({', '.join(_COLUMNS)})")
         else:
             units[source], rows = _of_study(workspace, space, source, len(trained))
         _check_members(space, source, rows)

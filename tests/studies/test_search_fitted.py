@@ -208,6 +208,10 @@ def test_a_table_that_is_none_is_told_with_its_line(workspace, space, drawn, tmp
 def test_files_that_are_no_tables_of_trainings(workspace, space, drawn, tmp_path):
     with pytest.raises(InvalidFile, match=r"no column top1; a table of trainings has architecture, epochs, top1"):
         learn_from(workspace, space, [str(table(tmp_path / "t.csv", drawn, "architecture,epochs,accuracy"))])
+    with pytest.raises(InvalidFile, match=r"nosuch.csv: no such file; expected a table of trainings"):
+        learn_from(workspace, space, ["nosuch.csv"])
+    with pytest.raises(InvalidFile, match=r"has no networks.json; expected a folder of ground truth"):
+        learn_from(workspace, space, [str(tmp_path)])
     (tmp_path / "p.csv").write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")
     with pytest.raises(InvalidFile, match="no table of trainings"):
         learn_from(workspace, space, [str(tmp_path / "p.csv")])
