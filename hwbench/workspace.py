@@ -24,6 +24,8 @@ from hwbench.registry import suggest
 
 PARTS = ("search_spaces", "profiles", "zoo", "experiments")
 STATE = ".hwbench"
+# Ends the name of a table of trainings of a space, beside the file of the space.
+TRAINED = ".trained.csv"
 # What a workspace must keep to its owner. The last two hold what is run, and the numbers of processes that are ended.
 _OWN = (".", *PARTS[:3], STATE, f"{STATE}/cache", f"{STATE}/labs")
 _HOLDS = "a workspace names programs that are run, and keys that are believed"
@@ -39,7 +41,7 @@ def shipped() -> Path:
 def _shipped_files(part: str) -> list[Path]:
     """What a new workspace gets: all TOML files of a part, and the trainings beside the spaces."""
     folder = shipped() / part
-    return [*folder.rglob("*.toml"), *folder.glob("*.trained.csv")]
+    return [*folder.rglob("*.toml"), *folder.glob(f"*{TRAINED}")]
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,20 @@ class Workspace:
     def space(self, name: str) -> Path:
         """The TOML file of a search space; UnknownName lists the known ones."""
         return self._find("search_spaces", "space", name, ".toml")
+
+    def trainings(self, source: str) -> Path | None:
+        """The table of trainings that is meant: by its path, or by its name where it lies beside the spaces.
+
+        Args:
+            source: Such as ``x3d-mini.trained.csv``, or the path of a CSV file.
+
+        Returns:
+            None: there is no such file.
+        """
+        places = [Path(source)]
+        if source.endswith(TRAINED) and Path(source).name == source:
+            places += [root / "search_spaces" / source for root in (self.root, shipped())]
+        return next((path for path in places if path.is_file()), None)
 
     def device(self, name: str) -> Path:
         """The ``device.toml`` of a device; UnknownName lists the known ones.

@@ -159,6 +159,14 @@ class Learned:
         )
 
 
+def coming_with(workspace: Workspace, spaces: Sequence[str]) -> tuple[str, ...]:
+    """Tables of trainings beside the files of spaces, as ``--learn-from`` takes them; none where a space has none."""
+    from hwbench.workspace import TRAINED
+
+    names = tuple(f"{space}{TRAINED}" for space in spaces)
+    return names if all(workspace.trainings(name) for name in names) else ()
+
+
 def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str]) -> Learned:
     """Reads trainings of a space.
 
@@ -166,7 +174,8 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
         workspace: Has the studies.
         space: Trainings of other spaces are left out; of a union each space needs some.
         sources: Names of studies, folders of ground truth, and CSV files with the columns ``architecture``, ``epochs``
-            and ``top1`` (a share), and ``optimizer`` where it is not the default one.
+            and ``top1`` (a share), and ``optimizer`` where it is not the default one. Those beside the spaces need no
+            path (``x3d-mini.trained.csv``).
 
     Raises:
         UnknownName: There is no such study with a result.
@@ -183,8 +192,8 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
         path = Path(source)
         if (path / NETWORKS).is_file():
             units[source], rows = _of_folder(path, names, len(trained))
-        elif path.is_file():
-            units[source], rows = _of_table(path, names, len(trained))
+        elif (table := workspace.trainings(source)) is not None:
+            units[source], rows = _of_table(table, names, len(trained))
         elif path.is_dir() and "/" in source:
             raise InvalidFile(no_truth(path))
         elif "/" in source or path.suffix == ".csv":  # no name of a study

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 # With data and without: experiment 019 found networks ahead of random ones by training, at four budgets of four, and
 # experiment 018 found that the closed form, which costs nothing, ranks no better than by chance.
 WITH_DATA, WITHOUT_DATA = "short-train", "entropy"
-# With trainings to begin from and no data: 018 found that what is learned from them is better than the closed form.
+# With trainings to begin from and no data: what is learned from them ranks better than the closed form (031, 036).
 LEARNED = "fitted"
 SYNTHETIC_DATA = "synthetic"
 # Networks, epochs of one, and how many race. All are trained to the end: the sampler learns as much from whole
@@ -87,6 +87,8 @@ def _default(request: SearchRequest) -> str:
 def going_on(request: SearchRequest, stored: Mapping[str, object]) -> SearchRequest:
     """A request, with the evaluator, the data, the epochs and the pruner of a stored study where it leaves them open.
 
+    So are the trainings that it began from.
+
     Args:
         request: What is asked for.
         stored: Settings of the study that goes on (``hwbench.studies.stored_settings``); empty: it begins.
@@ -94,7 +96,12 @@ def going_on(request: SearchRequest, stored: Mapping[str, object]) -> SearchRequ
     Raises:
         InvalidValue: The evaluator of the study does not go with the rest of the request.
     """
+    from hwbench.studies.settings import learned_sources
+
     evaluator, data, effort = stored.get("evaluator"), stored.get("data"), stored.get("effort")
+    sources = learned_sources(str(stored.get("begun_from") or effort))
+    if sources and not request.learn_from and request.evaluator in (None, evaluator):
+        request = replace(request, learn_from=sources)
     if request.evaluator is None and isinstance(evaluator, str) and evaluator:
         request = replace(request, evaluator=evaluator)
     if request.data is None and request.reads and isinstance(data, str) and data:

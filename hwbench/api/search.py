@@ -6,11 +6,11 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hwbench.api.learning import learn_from
+from hwbench.api.learning import coming_with, learn_from
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.prediction import measuring
 from hwbench.api.reading import RGB
-from hwbench.api.score_plan import NO_PRUNER, WITH_DATA, WITHOUT_DATA, going_on
+from hwbench.api.score_plan import LEARNED, NO_PRUNER, WITH_DATA, WITHOUT_DATA, going_on
 from hwbench.api.search_devices import device_budgets, filled, front_within, predictors
 from hwbench.api.search_effects import check_effects
 from hwbench.api.search_request import SUPERNET, SearchRequest
@@ -88,7 +88,8 @@ def search(
         )
         return replace(asked, sustained=ratios)
 
-    request = _going_on(request, workspace, settings_of(request, ""), listener)
+    asked, request = request, _learning(request, workspace, space, listener)
+    request = _going_on(asked, request, workspace, settings_of(request, ""), listener)
     check_effects(request)
     learned = learn_from(workspace, space, request.learn_from) if request.learn_from else None
     if learned is not None and request.trains:
@@ -172,27 +173,58 @@ def search(
     return result
 
 
-def _going_on(request: SearchRequest, workspace: Workspace, settings: Settings, listener: Listener) -> SearchRequest:
+def _learning(request: SearchRequest, workspace: Workspace, space: SearchedSpace, listener: Listener) -> SearchRequest:
+    """The request, which begins from the trainings that come with its spaces where it does not say how to score.
+
+    Raises:
+        InvalidValue: Networks are to be scored by trainings, and those that come with the space are of another one.
+    """
+    wanted = request.evaluator == LEARNED
+    if request.learn_from or not (wanted or (request.evaluator is None and request.data is None)):
+        return request
+    found = coming_with(workspace, request.spaces)
+    if not found:
+        return request
+    try:
+        learn_from(workspace, space, found)
+    except InvalidValue as error:  # the space was changed since
+        if wanted:
+            raise
+        listener.say(f"{error}; so networks are scored without trainings")
+        return request
+    return replace(request, learn_from=found)
+
+
+def _going_on(
+    asked: SearchRequest, request: SearchRequest, workspace: Workspace, settings: Settings, listener: Listener
+) -> SearchRequest:
     """The request, with what it leaves open as the study of its name has it; says where that is not the default.
 
     Args:
-        request: What is asked for.
+        asked: What is asked for.
+        request: The same, with the trainings that come with the space where they are the default.
         workspace: Has the studies.
-        settings: Of the request as it is, which name the study where the request does not.
+        settings: Of the request, which name the study where the request does not.
         listener: Hears which study there is besides.
 
     Raises:
-        InvalidValue: The study cannot be called so, or its evaluator does not go with the rest of the request.
+        InvalidValue: The study cannot be called so, its evaluator does not go with the rest of the request, or there
+            are no trainings to score by.
     """
     from hwbench.studies.settings import check_name
     from hwbench.studies.stored_settings import stored_settings
 
     name = request.study or settings.default_study
     check_name(name)
-    if None not in (request.evaluator, request.data, request.epochs, request.pruner):
-        return request
     stored = stored_settings(workspace.studies / name, request.study_storage)
+    if stored and (asked.evaluator is None or stored.get("evaluator") == LEARNED):
+        request = asked
     going, default = going_on(request, stored), request.plan.evaluator
+    if going.evaluator == LEARNED and not going.learn_from:
+        raise InvalidValue(
+            f"--evaluator {LEARNED} needs --learn-from: a study of curve or short-train, a table of trainings, or a "
+            f"folder of ground truth; none comes with --space {request.space}"
+        )
     data = f"--data {shlex.quote(going.plan.data)}" if going.plan.data != request.plan.data else ""
     if going.plan.evaluator != default:
         listener.say(
@@ -201,10 +233,12 @@ def _going_on(request: SearchRequest, workspace: Workspace, settings: Settings, 
         )
     elif data:
         listener.say(f"study {name} goes on as it began, with {data}")
-    other = replace(settings, evaluator=WITHOUT_DATA).default_study
     begins = not (request.study or request.evaluator or stored)
-    if begins and default == WITH_DATA and stored_settings(workspace.studies / other, request.study_storage):
-        listener.say(f"networks are trained from here on; study {other} goes on with --evaluator {WITHOUT_DATA}")
+    if begins and default != WITHOUT_DATA:
+        other = replace(settings, evaluator=WITHOUT_DATA).default_study
+        if stored_settings(workspace.studies / other, request.study_storage):
+            how = "trained" if default == WITH_DATA else "scored by trainings"
+            listener.say(f"networks are {how} from here on; study {other} goes on with --evaluator {WITHOUT_DATA}")
     return going
 
 

@@ -75,8 +75,9 @@ class SearchRequest:
     )
     evaluator: str | None = option(
         default=None,
-        help="entropy, zero-cost, curve, short-train, fitted or supernet; default: short-train with --data, fitted "
-        "with --learn-from alone, else entropy; a study that exists goes on with its own.",
+        help="entropy, zero-cost, curve, short-train, fitted or supernet; default: short-train with --data; "
+        "else fitted where there are trainings (--learn-from, or those that come with the space), else entropy; a "
+        "study that exists goes on with its own.",
     )
     sampler: str = option(default="thompson", help="thompson, tpe, nsga2 or random.")
     startup: int | None = option(
@@ -136,7 +137,8 @@ class SearchRequest:
         default=(),
         metavar="STUDY|PATH",
         help="Trainings to begin from: a study of curve or short-train, a CSV file with the columns architecture, "
-        "epochs and top1, or a folder of ground truth (repeatable). "
+        "epochs and top1, or a folder of ground truth (repeatable); "
+        "for fitted, default: those that come with the space (NAME.trained.csv). "
         "fitted scores by them alone; curve and short-train try the best networks of them first, and repeat none.",
     )
     supernet_epochs: int = option(
@@ -219,11 +221,6 @@ class SearchRequest:
         if self.learn_from and evaluator != LEARNED and not self.trains:
             raise InvalidValue(
                 f"--learn-from goes with --evaluator {LEARNED}, short-train or curve, got --evaluator {evaluator}"
-            )
-        if evaluator == LEARNED and not self.learn_from:
-            raise InvalidValue(
-                f"--evaluator {LEARNED} needs --learn-from: a study of curve or short-train, or a folder of ground "
-                "truth"
             )
         self._check_storage()
 

@@ -101,7 +101,7 @@ def trained_on(workspace: Workspace, sources: Sequence[str]) -> str:
         UnknownName: There is no such study with a result.
         InvalidFile: Its file is damaged.
     """
-    if any(path.is_file() or (path / NETWORKS).is_file() for path in map(Path, sources)):
+    if any(workspace.trainings(source) or (Path(source) / NETWORKS).is_file() for source in sources):
         return ""
     data = {_read(workspace, source, "--data synthetic").settings.data for source in sources}
     return data.pop() if len(data) == 1 else ""

@@ -45,6 +45,12 @@ def transferred_from(rows: str) -> str | None:
     return rows.removeprefix(_TRANSFERRED) if rows.startswith(_TRANSFERRED) else None
 
 
+def learned_sources(told: str) -> tuple[str, ...]:
+    """Studies and tables that trainings are from, by what ``hwbench.api.learning.Learned.effort`` says of them."""
+    match = _LEARNED.fullmatch(told)
+    return tuple(match[1].split(", ")) if match else ()
+
+
 @dataclass(frozen=True)
 class Settings:
     """Everything that decides what the trials of a study mean.
@@ -119,8 +125,7 @@ class Settings:
     @property
     def sources(self) -> tuple[str, ...]:
         """Studies and folders whose trainings the study begins from, as ``--learn-from`` named them."""
-        match = _LEARNED.fullmatch(self.begun_from or self.effort)
-        return tuple(match[1].split(", ")) if match else ()
+        return learned_sources(self.begun_from or self.effort)
 
     @property
     def budget_s(self) -> float:

@@ -54,7 +54,9 @@ def kept(block):
 
 
 def ask(workspace, listener=None, **changes):
-    request = hwbench.SearchRequest(**{"space": "x3d-mini", "budget": "1.4ms", "trials": 12, "seed": 1} | changes)
+    request = hwbench.SearchRequest(
+        **{"space": "x3d-mini", "budget": "1.4ms", "evaluator": "entropy", "trials": 12, "seed": 1} | changes
+    )
     return hwbench.search(request, listener or Keeper(), workspace=workspace)
 
 

@@ -566,7 +566,7 @@ def test_a_read_only_workspace(workspace: Path) -> None:
 def test_no_space_left(workspace: Path, mode: str, room: int, reason: str) -> None:
     places = {
         ("init", "new"): "new/",
-        SEARCH: ".hwbench/studies/x3d-tiny_local_int8_4ms_entropy",
+        SEARCH: ".hwbench/studies/x3d-tiny_local_int8_4ms_fitted",
         (*AGAIN[:-1], "99"): f".hwbench/studies/{STUDY}",
         TRAIN: RUN,
         ("train", f"{STUDY}:best"): ".hwbench/data",

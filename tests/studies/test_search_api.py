@@ -65,7 +65,7 @@ def test_the_result_is_what_the_command_prints_and_the_api_prints_nothing(worksp
     assert not end.value.code
     printed = json.loads(capfd.readouterr().out)
     assert printed == json.loads(json.dumps(result.to_json()))
-    assert {**printed, "study": "x3d-tiny_local_int8_4.2ms_entropy"} == json.loads(
+    assert {**printed, "study": "x3d-tiny_local_int8_4.2ms_fitted"} == json.loads(
         json.dumps(ask(workspace, seed=3).to_json())
     )
 
@@ -119,13 +119,13 @@ def test_a_study_keeps_to_one_way_of_filling_rows_in(few_rows):
     with pytest.raises(InvalidValue, match="missing_rows was 'left out', now 'transferred from twin'"):
         ask(few_rows, study="mine", transfer_from="twin")
     filled = ask(few_rows, interpolate=True)
-    assert filled.study == "x3d-tiny_local_int8_4.2ms_entropy_interpolated"
+    assert filled.study == "x3d-tiny_local_int8_4.2ms_fitted_interpolated"
     assert filled.settings.missing_rows == "interpolated"
     assert read_result(few_rows, filled.study).settings == filled.settings
     with pytest.raises(InvalidValue, match="missing_rows was 'interpolated', now 'left out'"):
         ask(few_rows, study=filled.study)
     moved = ask(few_rows, transfer_from="twin")
-    assert moved.study == "x3d-tiny_local_int8_4.2ms_entropy_from-twin"
+    assert moved.study == "x3d-tiny_local_int8_4.2ms_fitted_from-twin"
     for one, how in ((filled, "interpolated"), (moved, "transferred from twin")):  # the report predicts as the search
         report = gather(few_rows, one.study)
         assert report.predictor.table.how.startswith(how)
@@ -241,7 +241,7 @@ def test_a_study_whose_evaluator_scores_otherwise_since_is_not_mixed_with(worksp
     with pytest.raises(InvalidValue, match="scoring was 1, now 2: scores of entropy are computed otherwise since"):
         ask(workspace, study="mine", trials=8, sampler="tpe")
     assert read_result(workspace, "mine").settings == SETTINGS  # it can still be read
-    assert ask(workspace, study="mine-2", trials=8, sampler="tpe").settings.scoring == 2
+    assert ask(workspace, study="mine-2", evaluator="entropy", trials=8, sampler="tpe").settings.scoring == 2
 
 
 def test_the_budget_stands_once(make_search):
@@ -272,15 +272,15 @@ def test_a_wrong_request_is_refused_when_it_is_made(fields, said):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"epochs": 3}, "--epochs: evaluator 'entropy' trains nothing; leave it out, or take --evaluator short-train"),
+        ({"epochs": 3}, "--epochs: evaluator 'fitted' trains nothing; leave it out, or take --evaluator short-train"),
         ({"epochs": 12, "evaluator": "zero-cost"}, "--epochs: evaluator 'zero-cost' trains nothing"),
         (
             {"epochs": 3, "frames_share": 0.5, "resolution_share": 0.5, "evaluator": "supernet", "data": "synthetic"},
             "--epochs, --frames-share, --resolution-share: evaluator 'supernet' trains all networks at once, for "
             "--supernet-epochs; leave them out",
         ),
-        ({"frames_share": 0.5, "finalists": 2}, "--frames-share: evaluator 'entropy' trains nothing"),
-        ({"supernet_epochs": 5}, "--supernet-epochs goes with --evaluator supernet, got --evaluator entropy"),
+        ({"frames_share": 0.5, "finalists": 2}, "--frames-share: evaluator 'fitted' trains nothing"),
+        ({"supernet_epochs": 5}, "--supernet-epochs goes with --evaluator supernet, got --evaluator fitted"),
         ({"supernet_epochs": 5, "evaluator": "curve", "data": "synthetic"}, "--supernet-epochs goes with"),
         ({"finalist_epochs": 5}, "--finalist-epochs: no networks race; leave it out, or give --finalists 2"),
         ({"finalist_epochs": 5, "finalist_score": "int8"}, "--finalist-epochs, --finalist-score: no networks race"),

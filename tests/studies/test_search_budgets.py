@@ -164,7 +164,7 @@ def test_one_device_with_a_limit_of_the_file_alone(workspace, bay, space, latenc
     assert result.feasible == len(within)
     best = Architecture.parse(result.best.architecture)
     assert dict(result.best.sizes) == {"file_size_bytes": sizes[best]}
-    assert result.study == "x3d-tiny_local_int8_4.2ms_entropy_file-300000B"
+    assert result.study == "x3d-tiny_local_int8_4.2ms_fitted_file-300000B"
 
 
 def test_the_worst_share_of_a_budget_is_the_latency_of_a_front(workspace, bay, latencies):
@@ -215,7 +215,7 @@ def test_json_has_each_latency_by_device_and_the_budgets(workspace, bay, monkeyp
 
 def test_one_device_and_no_further_budget_leave_no_trace(workspace, bay):
     result = ask(workspace, device="local", budget="4.2ms")
-    assert result.study == "x3d-tiny_local_int8_4.2ms_entropy"
+    assert result.study == "x3d-tiny_local_int8_4.2ms_fitted"
     stored = json.loads((workspace.studies / result.study / "result.json").read_text())
     assert not [key for key in stored["settings"] if key.startswith(("further", "max_"))]
     assert list(stored)[:7] == ["study", "space", "budget_ms", "trials", "feasible", "best", "pareto"]
@@ -236,7 +236,7 @@ def test_a_study_keeps_to_its_budgets(workspace, bay):
 def test_one_budget_is_for_all_devices_and_confidence_for_each(workspace, bay):
     result = ask(workspace, budget="6ms", confidence=0.8)
     assert result.settings.budgets_ms == {"local": 6.0, PHONE: 6.0}
-    assert result.study == f"x3d-tiny_local-{PHONE}_int8_6ms-6ms_entropy_sure-0.8"
+    assert result.study == f"x3d-tiny_local-{PHONE}_int8_6ms-6ms_fitted_sure-0.8"
     assert result.feasible <= ask(workspace, budget="6ms").feasible
 
 

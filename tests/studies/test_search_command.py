@@ -67,7 +67,7 @@ def test_search_prints_one_json_object_on_stdout(run, workspace):
     assert found["best"]["measured_ms"]["local"] <= 4.2
     assert found["trials"] == 12
     assert found["feasible"] > 12
-    assert found["study"] == "x3d-tiny_local_int8_4.2ms_entropy"
+    assert found["study"] == "x3d-tiny_local_int8_4.2ms_fitted"
     assert (workspace.studies / found["study"] / "journal.log").is_file()
     assert "networks" in err
     assert f"hwbench train {found['study']}:best" in err
@@ -141,7 +141,7 @@ def test_the_same_command_goes_on(run):
         (("--budget", "4ms,4.2ms"), "--budget 4ms,4.2ms {usual} --seed 0 --study half"),
         (
             ("--sampler", "tpe", "--objective", "score,latency", "--seed", "3"),
-            "--evaluator entropy --sampler tpe --objective score,latency --seed 3 --study half",
+            "--evaluator fitted --sampler tpe --objective score,latency --seed 3 --study half",
         ),
         (
             ("--storage", "sqlite:///half.db"),
@@ -158,7 +158,7 @@ def test_a_study_that_was_interrupted_goes_on(run, workspace, monkeypatch, comma
     status, out, err = run(*command)
     assert (status, out) == (2, "")
     assert "study 'half' has no result: its search has not finished" in err
-    usual = "--evaluator entropy --sampler thompson --objective score"
+    usual = "--evaluator fitted --sampler thompson --objective score"
     assert err.rstrip().endswith(written.format(root=workspace.root, usual=usual))
     words = shlex.split(err.strip().partition("hwbench search")[2])
     status, out, err = run("search", *words, "--trials", "2")

@@ -96,7 +96,35 @@ def test_with_data_networks_are_trained_and_it_is_told_how_long_before(search, t
     assert not [line for line in keeper.lines if "trainings of" in line]  # nothing is left to train
 
 
-def test_without_data_the_score_costs_nothing_and_it_is_told_what_it_is_worth(search, trained):
+@pytest.fixture
+def bare(workspace, monkeypatch):
+    """The space of these tests without the trainings that come with it."""
+    monkeypatch.setattr(hwbench.api.search, "coming_with", lambda workspace, spaces: ())
+
+
+def test_without_data_networks_are_scored_by_trainings_that_come_with_the_space(search, trained, workspace):
+    keeper = Keeper()
+    result = search(keeper, trials=8)
+    assert result.study == "x3d-tiny_local_int8_4.2ms_fitted"
+    assert result.settings.sources == ("x3d-tiny.trained.csv",)
+    assert not trained
+    (told,) = [line for line in keeper.lines if line.startswith("fitted: learned from 15 networks of x3d-tiny.trained")]
+    assert "of those left out one by one tau" in told
+    asked = search(evaluator="fitted", trials=8)
+    assert (asked.study, asked.history) == (result.study, result.history)
+    table = workspace.root / "search_spaces" / "x3d-tiny.trained.csv"
+    table.write_text(table.read_text().replace("s1.width=32", "s1.width=40"))
+    changed = Keeper()
+    assert search(changed, study="other", trials=8).settings.evaluator == "entropy"
+    (told,) = [line for line in changed.lines if "trained in another space of this name" in line]
+    assert told.endswith("; so networks are scored without trainings")
+    with pytest.raises(InvalidValue, match="trained in another space of this name"):
+        search(study="more", evaluator="fitted", trials=8)
+
+
+def test_without_data_and_trainings_the_score_costs_nothing_and_it_is_told_what_it_is_worth(bare, search, trained):
+    with pytest.raises(InvalidValue, match=r"fitted needs --learn-from: .* none comes with --space x3d-tiny"):
+        search(evaluator="fitted")
     keeper = Keeper()
     result = search(keeper, trials=8)
     assert result.study == "x3d-tiny_local_int8_4.2ms_entropy"
@@ -107,7 +135,10 @@ def test_without_data_the_score_costs_nothing_and_it_is_told_what_it_is_worth(se
 
 
 def test_a_study_of_another_evaluator_goes_on_as_it_was(search, trained):
-    first = search(study="mine", trials=8)
+    first = search(study="mine", evaluator="entropy", trials=8)
+    assert search(study="mine", trials=8).settings == first.settings  # which the trainings of the space change no more
+    with pytest.raises(InvalidValue, match="evaluator was 'entropy', now 'fitted'"):
+        search(study="mine", evaluator="fitted")
     keeper = Keeper()
     second = search(keeper, study="mine", data="synthetic", trials=10)
     assert second.settings == first.settings
@@ -151,7 +182,11 @@ def test_with_fewer_trials_than_there_are_the_progress_shows_all_of_them(search)
 
 
 def test_who_has_searched_by_entropy_before_is_told_how_that_goes_on(search):
-    before = search(trials=8).study
+    before = search(evaluator="entropy", trials=8).study
+    scored = Keeper()
+    search(scored, trials=8)
+    told = f"networks are scored by trainings from here on; study {before} goes on with --evaluator entropy"
+    assert told in scored.lines
     keeper = Keeper()
     search(keeper, data="synthetic", **SHORT)
     assert f"networks are trained from here on; study {before} goes on with --evaluator entropy" in keeper.lines
@@ -189,8 +224,12 @@ def test_what_a_damaged_study_holds_is_open():
     assert going_on(request, {"evaluator": "entropy", "data": ""}).data is None
     assert going_on(request, {"evaluator": "curve", "pruner": "hyperband"}).plan.pruner == "hyperband"
     assert going_on(SearchRequest(budget="5ms", pruner="asha"), {"evaluator": "curve"}).plan.pruner == "asha"
-    with pytest.raises(InvalidValue, match="--evaluator fitted needs --learn-from"):
-        going_on(request, {"evaluator": "fitted"})
+    learned = "learned from 12 networks of mine, other.csv (0123456789ab)"
+    assert going_on(request, {"evaluator": "fitted", "effort": learned}).learn_from == ("mine", "other.csv")
+    assert going_on(request, {"evaluator": "curve", "begun_from": learned}).learn_from == ("mine", "other.csv")
+    assert going_on(replace(request, evaluator="curve"), {"evaluator": "fitted", "effort": learned}).learn_from == ()
+    for effort in ("learned from nothing", 3, None):
+        assert going_on(request, {"evaluator": "fitted", "effort": effort}).learn_from == ()
 
 
 def test_the_settings_of_a_study_are_read_where_it_is_kept(make_search, workspace, tmp_path):
@@ -307,5 +346,8 @@ def test_the_help_says_the_defaults(capsys):
     with pytest.raises(SystemExit):
         main(["search", "--help"])
     words = re.sub(r"\s+", " ", capsys.readouterr().out)
-    assert "default: short-train with --data, fitted with --learn-from alone, else entropy" in words
+    assert (
+        "default: short-train with --data; else fitted where there are trainings (--learn-from, or those that come "
+        "with the space), else entropy; a study that exists goes on with its own"
+    ) in words
     assert "default: as many as fit into --time, else 24 with curve and short-train, else 64" in words

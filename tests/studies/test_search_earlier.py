@@ -122,8 +122,10 @@ def test_the_same_command_goes_on_and_another_source_is_another_study(run, train
     assert again.settings.sources == ("first",)
     assert len(again.history) == 12
     assert len(trained) == before
+    assert run("6 ms", "second").settings == again.settings  # it goes on with what it began from
+    run("4.2 ms", "third")
     with pytest.raises(InvalidValue, match="begun_from was 'learned from 12 networks of first"):
-        run("6 ms", "second")
+        run("6 ms", "second", "third")
 
 
 def test_scores_of_another_unit_are_refused(run, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 import hwbench
 import hwbench.api.search
 from hwbench import SearchRequest
-from hwbench.api.learning import DEFAULT_OPTIMIZER, learn_from
+from hwbench.api.learning import DEFAULT_OPTIMIZER, coming_with, learn_from
 from hwbench.api.scoreboard import ScoreboardRequest, scoreboard
 from hwbench.api.study_data import Fidelity
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
@@ -224,12 +224,18 @@ def test_trainings_of_another_space_of_that_name_are_refused(workspace, space, d
         learn_from(workspace, space, [str(path)])
 
 
-def test_the_trainings_that_come_with_hwbench_are_of_its_space(tmp_path):
+@pytest.mark.parametrize(("space", "networks", "trainings"), [("x3d-tiny", 15, 30), ("x3d-mini", 172, 290)])
+def test_the_trainings_that_come_with_hwbench_are_of_its_spaces(tmp_path, space, networks, trainings):
     made = Workspace.create(tmp_path / "bench")
-    path = made.root / "search_spaces" / "x3d-tiny.trained.csv"
-    learned = learn_from(made, load_space(made, "x3d-tiny"), [str(path)])
-    assert str(learned).startswith("15 networks of ")
-    assert len(learned.observations) == 30
+    opened, path = load_space(made, space), made.root / "search_spaces" / f"{space}.trained.csv"
+    learned = learn_from(made, opened, [str(path)])
+    assert str(learned).startswith(f"{networks} networks of ")
+    assert len(learned.observations) == trainings
+    assert coming_with(made, [space]) == (path.name,)
+    assert learn_from(made, opened, [path.name]).observations == learned.observations
+    path.unlink()  # a workspace of before there were any
+    assert learn_from(made, opened, [path.name]).observations == learned.observations
+    assert coming_with(made, [space, "x3d-mobile"]) == ()
 
 
 @pytest.mark.parametrize(
@@ -264,19 +270,10 @@ def test_the_optimizer_that_goes_without_saying_is_that_of_the_default_recipe():
     assert Recipe().optimizer == DEFAULT_OPTIMIZER
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"evaluator": "fitted"}, "--evaluator fitted needs --learn-from: a study of curve or short-train"),
-        (
-            {"learn_from": ("mine",), "evaluator": "entropy"},
-            "--learn-from goes with --evaluator fitted, short-train or curve, got --evaluator entropy",
-        ),
-    ],
-)
-def test_options_that_go_together(changes, message):
+def test_trainings_go_with_an_evaluator_that_learns():
+    message = "--learn-from goes with --evaluator fitted, short-train or curve, got --evaluator entropy"
     with pytest.raises(InvalidValue, match=message):
-        SearchRequest(**{"budget": "5ms"} | changes)
+        SearchRequest(budget="5ms", learn_from=("mine",), evaluator="entropy")
 
 
 def test_what_trainings_said_scores_where_nothing_else_is_asked_for():

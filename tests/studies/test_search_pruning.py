@@ -199,7 +199,7 @@ def test_what_cannot_be_given_up_is_told(changes, message):
 
 
 def test_an_evaluator_without_reports_is_refused(workspace):
-    with pytest.raises(InvalidValue, match="'entropy' tells no score before its end; take curve or short-train"):
+    with pytest.raises(InvalidValue, match="'fitted' tells no score before its end; take curve or short-train"):
         hwbench.search(SearchRequest(budget="4.2 ms", pruner="asha"), workspace=workspace)
 
 

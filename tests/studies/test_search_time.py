@@ -230,7 +230,7 @@ def test_the_time_goes_with_trainings_and_is_a_duration(workspace, make_search, 
     with pytest.raises(InvalidValue, match="--time: '90' has no unit; write for example \"90min\""):
         SearchRequest(budget="5ms", data="clips", time="90")
     monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
-    with pytest.raises(InvalidValue, match="--time: evaluator 'entropy' trains nothing; leave it out"):
+    with pytest.raises(InvalidValue, match="--time: evaluator 'fitted' trains nothing; leave it out"):
         hwbench.search(SearchRequest(budget="4.2ms", time="1h"), workspace=workspace)
 
 
