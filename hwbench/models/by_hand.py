@@ -25,7 +25,7 @@ from hwbench.blocks.copies import copied
 from hwbench.blocks.lazy import uninitialised
 from hwbench.errors import HwbenchError, InvalidValue, UnsupportedModule
 from hwbench.models.examined_blocks import examined
-from hwbench.registry import suggest
+from hwbench.registry import is_ending, suggest
 from hwbench.specs import BlockSpec, ModelName, Network, TensorSpec
 from hwbench.specs.kinds.by_hand import is_by_hand, model_of, part_of
 from hwbench.specs.model_name import note_named
@@ -170,7 +170,9 @@ def imported(name: ModelName) -> Any:
             place = importlib.import_module(name.module)
         except HwbenchError:
             raise
-        except Exception as error:  # the user's code raises what it likes
+        except (Exception, SystemExit) as error:  # the user's code raises what it likes
+            if is_ending(error):
+                raise
             raise InvalidValue(f"{plain} does not make a model: {type(error).__name__}: {_line(error)}") from error
     if not hasattr(place, name.function):
         names = [n for n in dir(place) if not n.startswith("_")]
@@ -197,7 +199,9 @@ def made(name: ModelName, num_classes: int | None = None) -> nn.Module:
             module = function(**wanted)
         except HwbenchError:
             raise
-        except Exception as error:  # the user's code raises what it likes
+        except (Exception, SystemExit) as error:  # the user's code raises what it likes
+            if is_ending(error):
+                raise
             raise InvalidValue(f"{plain} does not make a model: {type(error).__name__}: {_line(error)}") from error
     if not isinstance(module, nn.Module):
         raise InvalidValue(f"{plain}: expected a torch.nn.Module, got {type(module).__name__}")

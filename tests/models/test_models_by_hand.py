@@ -89,6 +89,9 @@ pictures.input_shape = (1, 3, 4, 10, 10)
 def fails():
     raise RuntimeError("no such luck")
 
+def leaves():
+    raise SystemExit(0)
+
 def shared():
     act = nn.ReLU()
     return nn.Sequential(nn.Conv3d(3, 4, 1), act, nn.Conv3d(4, 4, 1), act, Logits(5))
@@ -299,6 +302,7 @@ def test_a_function_that_takes_the_number_of_classes_is_told_it(package):
         ("sizeless", InvalidValue, "its clip is not known; write .*:sizeless@1x3xTxHxW"),
         ("pictures", UnsupportedModule, r"expected logits \(1, classes\), it returns \(1, 4, 4, 5, 5\)"),
         ("fails", InvalidValue, "does not make a model: RuntimeError: no such luck"),
+        ("leaves", InvalidValue, ":leaves does not make a model: SystemExit: 0"),
         ("of_classes", InvalidValue, ":of_classes is made for a number of classes: say how many, --classes N"),
         ("made", InvalidValue, "has no 'made'; did you mean 'make'"),
         ("HEADER", InvalidValue, "has no 'HEADER'"),
