@@ -20,11 +20,14 @@ from hwbench.data.readers import readers
 from hwbench.devices import Device, transports
 from hwbench.errors import DeviceUnreachable, HwbenchError, InvalidFile, InvalidValue, MissingDependency
 from hwbench.registry import Registry, blaming
+from hwbench.spaces import read_space
 from hwbench.spaces.feasible import FeasibleSet
-from hwbench.studies.evaluators import evaluators, scoring_of
+from hwbench.studies.evaluations import Assignment, EvaluatorSetup, GaveUp, InProcess
+from hwbench.studies.evaluators import Context, evaluators, scoring_of
 from hwbench.studies.sampler import FeasibleSampler, samplers
+from hwbench.testing.evaluators import members
 from hwbench.testing.searches import search_by_law
-from hwbench.workspace import Workspace
+from hwbench.workspace import Workspace, shipped
 
 EVALUATORS = """
 import sys
@@ -53,6 +56,12 @@ class Broken:
 class Leaving(Broken):
     def score(self, network):
         sys.exit(7)
+
+
+class Reporting(Broken):
+    def score_reporting(self, network, report):
+        report(0, 1.0)
+        raise RuntimeError("curve broke")
 
 
 class Summed(Broken):
@@ -252,6 +261,20 @@ def test_an_evaluator_that_ends_the_process(workspace, tmp_path, monkeypatch):
     said = r"^evaluator 'leaving' of the package plugins failed on x3d-tiny:\S+: SystemExit: 7$"
     with pytest.raises(HwbenchError, match=said):
         search_by_law(workspace, "x3d-tiny", 4e-3, trials=3, evaluator="leaving")
+
+
+def test_an_evaluator_that_fails_while_it_reports(tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, evaluators, EVALUATORS, {"broken": "Reporting"})
+    space = read_space(shipped() / "search_spaces" / "x3d-tiny.toml")
+    (network,), give_up = members(space, 1), [False, True]
+    scored = InProcess(EvaluatorSetup(evaluators.get("broken"), Context(0, lambda count: ())))
+    scored.judge = lambda trial, epoch, score: give_up.pop(0)
+    scored.assign(Assignment(0, network, reports=True))
+    said = r"^evaluator 'broken' of the package plugins failed on x3d-tiny:\S+: RuntimeError: curve broke$"
+    with pytest.raises(HwbenchError, match=said):
+        next(scored.outcomes())
+    scored.assign(Assignment(1, network, reports=True))
+    assert isinstance(next(scored.outcomes()), GaveUp)
 
 
 @pytest.mark.parametrize("code", ["raise SystemExit('not today')", "import sys; sys.exit()"])

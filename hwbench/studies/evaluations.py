@@ -326,14 +326,14 @@ def _outcome(
         if reported is not None and reported(Reported(assignment.trial, epoch, score)):
             raise _GiveUp
 
-    try:
-        if assignment.reports and isinstance(evaluator, ReportingEvaluator):
-            score = float(evaluator.score_reporting(assignment.network, report))
-        else:
-            with evaluators.blaming(type(evaluator), on=assignment.network.name):
+    with evaluators.blaming(type(evaluator), on=assignment.network.name):
+        try:
+            if assignment.reports and isinstance(evaluator, ReportingEvaluator):
+                score = float(evaluator.score_reporting(assignment.network, report))
+            else:
                 score = float(evaluator.score(assignment.network))
-    except _GiveUp:
-        return GaveUp(assignment.trial, last, time.monotonic() - started)
+        except _GiveUp:
+            return GaveUp(assignment.trial, last, time.monotonic() - started)
     return Scored(assignment.trial, score, time.monotonic() - started)
 
 
