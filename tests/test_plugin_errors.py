@@ -190,6 +190,20 @@ class Broken:
         return source.open(info)
 
 
+class Nameless:
+    def open(self, source, info=None):
+        return source.open(info)
+
+
+class Numbered(Nameless):
+    identity = 1
+
+
+class Later(Nameless):
+    def __init__(self):
+        self.identity = "later 1"
+
+
 class Changing:
     identity = "changing 1"
 
@@ -375,6 +389,15 @@ def test_a_decoder_whose_frames_are_none(thing, given, tmp_path, monkeypatch):
     said = rf"^decoder 'odd' of the package plugins: expected 3 uint8 frames \(T, H, W, 3\) of \S*a\.mp4, got {given}$"
     with get_decoder("odd").open(FileSource(tmp_path / "a.mp4")) as video, pytest.raises(HwbenchError, match=said):
         video.read((2, 0, 2))
+
+
+@pytest.mark.parametrize(("thing", "given"), [("Nameless", "None"), ("Numbered", "1")])
+def test_a_decoder_without_an_identity(thing, given, tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, decoders, DECODER, {"odd": thing, "good": "Later"})
+    said = f"^decoder 'odd' of the package plugins: expected an identity, its name and version as text, got {given}$"
+    with pytest.raises(MissingDependency, match=said):
+        get_decoder("odd")
+    assert get_decoder("good").identity == "later 1"
 
 
 def test_an_error_of_our_own_stays_what_it_is():

@@ -5,6 +5,8 @@ from __future__ import annotations
 from hwbench.data.decoders.base import Decoder, decoders
 from hwbench.data.decoders.named import NamedDecoder
 from hwbench.data.decoders.pyav import PYAV, PyAV
+from hwbench.errors import MissingDependency
+from hwbench.printable import shown
 
 DEFAULT = "pyav"
 
@@ -16,14 +18,21 @@ def get(name: str = DEFAULT) -> Decoder:
 
     Raises:
         UnknownName: There is no such decoder.
-        MissingDependency: What it needs is not installed, or does not load.
+        MissingDependency: What it needs is not installed, or does not load; or it is of another package and has no
+            ``identity``, without which caches would take its frames for those of another decoder.
         HwbenchError: It is of another package, and its constructor raises.
     """
     made = decoders.get(name)
     with decoders.blaming(made):
         decoder = made()
     title = decoders.origin(made)
-    return NamedDecoder(decoder, title) if title else decoder
+    if not title:
+        return decoder
+    with decoders.blaming(made):
+        identity = getattr(decoder, "identity", None)
+    if not isinstance(identity, str) or not identity.strip():
+        raise MissingDependency(f"{title}: expected an identity, its name and version as text, got {shown(identity)}")
+    return NamedDecoder(decoder, title)
 
 
 __all__ = ["DEFAULT", "PYAV", "Decoder", "PyAV", "decoders", "get"]
