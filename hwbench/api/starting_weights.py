@@ -1,4 +1,6 @@
-"""What ``hwbench train --weights`` begins with: published weights, or a checkpoint, which tells how it saw videos."""
+"""What ``hwbench train --weights`` begins with: published weights, the state dict of a model by hand, or a checkpoint,
+which tells how it saw videos.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +58,7 @@ class GivenWeights:
             weights = load_checkpoint(path)[1]
             return cls(HandWeights(path, checkpoint.sha256, checkpoint.network.num_classes, weights), checkpoint)
         if by_hand:
-            raise InvalidValue(
-                f"--weights: {path} is no checkpoint, and {network.name} is made by a function of yours; give a "
-                "checkpoint that hwbench train wrote of it, or let the function load its weights"
-            )
+            return cls(HandWeights.read(path, network), None)
         published = read_published(path)
         for doubt in published.doubts:
             listener.say(f"{path}: {doubt}")
@@ -107,7 +106,7 @@ class GivenWeights:
         from hwbench.training import StartingWeights
 
         given = self.weights
-        if not new_head and given.num_classes != network.num_classes:
+        if not new_head and given.num_classes not in (None, network.num_classes):
             raise InvalidValue(
                 f"{given.path} has {given.num_classes} classes, {data} has {network.num_classes}; add --new-head to "
                 "begin with all but its last layer"
@@ -134,4 +133,6 @@ class GivenWeights:
 
 def _checkpoint_of(network: Network) -> str:
     """What is expected of the weights of a model by hand, in words."""
-    return f"a checkpoint of {network.name}; make one: hwbench train {network.name} --data DATA --out RUN"
+    from hwbench.models.hand_weights import AS_WRITTEN
+
+    return f"a checkpoint or the state dict of {network.name}, {AS_WRITTEN}"

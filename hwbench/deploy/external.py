@@ -15,7 +15,7 @@ from hwbench.deploy.source import ExportSource, calibrate_batch_norm
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.measure.cache import file_sha256
 from hwbench.models import by_hand
-from hwbench.models.files import inside, read_tensors, unwrapped
+from hwbench.models.files import named_as, read_tensors
 from hwbench.registry import suggest
 from hwbench.specs import AUTO, BlockSpec, ModelName, Precision, TensorSpec, Workload
 
@@ -154,10 +154,7 @@ def _load(module: nn.Module, path: Path) -> None:
     _, values = read_tensors(path, "the state dict of this model, as written by torch.save(model.state_dict(), FILE)")
     names = module.state_dict().keys()
     try:
-        wrapped = [*unwrapped(inside(values))]
-        # A model may have names of its own that begin like a wrapper.
-        alike = [one for one in wrapped if one.keys() & names] or wrapped
-        module.load_state_dict(next((one for one in alike if one.keys() == names), alike[0]))
+        module.load_state_dict(named_as(names, values))
     except Exception as error:  # torch raises half a dozen kinds, depending on what the file is instead
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise InvalidFile(f"{path}: not the state dict of this model: {' '.join(lines[:3])[:300]}") from None

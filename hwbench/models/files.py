@@ -6,7 +6,7 @@ import io
 import pickle
 import struct
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,19 @@ def read_tensors(path: Path, expected: str) -> tuple[bytes, dict[str, Any]]:
 def inside(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """The state dict in what a file holds: the file itself, or one of its values."""
     return next((values[key] for key in INSIDE if isinstance(values.get(key), Mapping)), values)
+
+
+def named_as(names: Set[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The state dict in what a file holds, without what a trainer puts before the names of a module.
+
+    Args:
+        names: Of the module, which may begin like a wrapper. Where no state dict has exactly these, the first with some
+            of them counts.
+        values: What the file holds.
+    """
+    wrapped = [*unwrapped(inside(values))]
+    alike = [one for one in wrapped if one.keys() & names] or wrapped
+    return next((one for one in alike if one.keys() == names), alike[0])
 
 
 def unwrapped(weights: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

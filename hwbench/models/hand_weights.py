@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,26 +12,53 @@ from torch import nn
 
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.models import by_hand
-from hwbench.models.published import diff
+from hwbench.models.files import inside, named_as, read_tensors
+from hwbench.models.published import described, diff
+from hwbench.printable import shown
 from hwbench.specs import Network
+
+AS_WRITTEN = "as written by torch.save(model.state_dict(), FILE)"
 
 _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 @dataclass(frozen=True)
 class HandWeights:
-    """Weights of a model by hand as a checkpoint has them.
+    """Weights of a model by hand as a checkpoint or a state dict has them.
 
     Attributes:
-        path: The checkpoint; ``sha256`` is its digest.
-        num_classes: Width of its logits.
+        path: The file; ``sha256`` is its digest.
+        num_classes: Width of its logits; None of a state dict, whose shapes tell.
         weights: Name in the model -> tensor, on the CPU.
     """
 
     path: Path
     sha256: str
-    num_classes: int
+    num_classes: int | None
     weights: Mapping[str, torch.Tensor]
+
+    @classmethod
+    def read(cls, path: Path, network: Network) -> HandWeights:
+        """The state dict in a file of torch, bare or where trainers put it.
+
+        Args:
+            path: The file.
+            network: Whose names tell a trainer's prefix from the model's own.
+
+        Raises:
+            InvalidFile: No such file, damaged, or it holds no state dict.
+            UnsupportedModule: The function of the network was not loaded.
+        """
+        expected = f"the state dict of {network.name}, {AS_WRITTEN}"
+        data, values = read_tensors(path, expected)
+        weights = inside(values)
+        others = [name for name, value in weights.items() if not (isinstance(name, str) and torch.is_tensor(value))]
+        if others or not weights:
+            held = f"{shown(others[0])}, which is no tensor" if others else "nothing"
+            raise InvalidFile(f"{path}: holds {held}; expected {expected}")
+        with torch.random.fork_rng():
+            names = by_hand.trainable(network).state_dict().keys()
+        return cls(path, hashlib.sha256(data).hexdigest(), None, named_as(names, values))
 
     def of(self, network: Network, *, head: bool = True) -> dict[str, torch.Tensor]:
         """The weights, all that the network has and nothing else.
@@ -51,12 +79,11 @@ class HandWeights:
             {name: tensor for name, tensor in weights.items() if last is None or name.rpartition(".")[0] != last}
             for weights in (module.state_dict(), self.weights)
         )
-        if difference := diff(
-            *({name: str(tuple(value.shape)) for name, value in w.items()} for w in (expected, given))
-        ):
+        if difference := diff(described(expected), described(given)):
+            shapes_alone = head and not (difference.missing or difference.unexpected)
             raise InvalidFile(
-                f"{self.path}: weights of another network than {network.name}: {difference.brief}; give a checkpoint "
-                "of the same function, or leave --weights out"
+                f"{self.path}: weights of another network than {network.name}: {difference.brief}; give weights of the "
+                f"same function, {'of other classes with --new-head, ' if shapes_alone else ''}or leave --weights out"
             )
         return given
 

@@ -97,7 +97,7 @@ class PublishedWeights:
         # Counters are no weights; old files lack them.
         missing = {n: torch.zeros_like(v, device="cpu") for n, v in expected.items() if n.endswith(_COUNTER)}
         given = missing | given
-        difference = diff({name: str(tuple(v.shape)) for name, v in expected.items()}, _described(given))
+        difference = diff({name: str(tuple(v.shape)) for name, v in expected.items()}, described(given))
         usable = {n: v for n, v in given.items() if n in expected and n not in difference.differ}
         damaged = _lines(self._examined(usable).impossible)
         if difference or damaged:
@@ -244,7 +244,7 @@ def _pattern(names: list[str]) -> str:
     return re.sub(r"\d+", lambda _: next(stars), names[0])
 
 
-def _described(weights: Weights) -> dict[str, str]:
+def described(weights: Weights) -> dict[str, str]:
     """Shapes, and the kind of numbers where these are not floats."""
     return {name: f"{tuple(value.shape)}{_kind(name, value)}" for name, value in weights.items()}
 

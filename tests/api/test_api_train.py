@@ -299,12 +299,45 @@ def test_weights_of_another_function_or_kind_are_refused_in_one_line(
     assert "is made by a function of yours, and" in said(InvalidValue, architecture=NETWORK)
     block = said(InvalidValue, weights=trained[0].checkpoint)
     assert "is made of hwbench's own blocks, and api_own_nets:network is made by a function of yours" in block
-    torch.save(load_checkpoint(first)[1], tmp_path / "plain.pt")
-    assert "is no checkpoint" in said(InvalidValue, weights=tmp_path / "plain.pt")
     (tmp_path / "page.pt").write_text("<html>not found</html>")
-    wanted = "expected a checkpoint of {0}; make one: hwbench train {0} --data DATA --out RUN".format(f"{own}:network")
+    wanted = (
+        f"expected a checkpoint or the state dict of {own}:network, as written by torch.save(model.state_dict(), FILE)"
+    )
     for name in ("page.pt", "none.pt"):
         assert said(InvalidFile, weights=tmp_path / name).endswith(wanted)
+
+
+def test_a_run_begins_with_a_state_dict_of_a_function(workspace: Workspace, own: str, tmp_path: Path) -> None:
+    def begun(values: object, **fields: object) -> dict[str, torch.Tensor]:
+        torch.save(values, tmp_path / "plain.pt")
+        result = hwbench.train(replace(request, fresh=True, **fields), workspace=workspace)
+        return load_checkpoint(result.checkpoint)[1]
+
+    def said(values: object) -> str:
+        with pytest.raises(InvalidFile) as caught:
+            begun(values)
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    still = {"lr": 1e-12, "settings": ("weight_decay=0", "ema_decay=0"), "weights": tmp_path / "plain.pt"}
+    request = replace(REQUEST, architecture=f"{own}:network", epochs=1, out=tmp_path / "run", **still)
+    module = initial(resolve_model(workspace, f"{own}:network", 8), Recipe())
+    weights = {name: value + 1 for name, value in module.state_dict().items()}
+    wrapped = {"epoch": 3, "state_dict": {f"module.{name}": value for name, value in weights.items()}}
+    for values in (weights, wrapped):
+        after = begun(values)
+        assert all(torch.allclose(after[name], value, atol=1e-6) for name, value in weights.items())
+    other = {**weights, "4.weight": torch.zeros(3, 8), "4.bias": torch.zeros(3)}
+    assert torch.allclose(begun(other, new_head=True)["0.weight"], weights["0.weight"], atol=1e-6)
+    shapes = (
+        "other shape: 4.weight: expected (8, 8), got (3, 8) and 1 more; give weights of the same function, of other"
+    )
+    assert shapes in said(other)
+    whole = {**weights, "0.bias": weights["0.bias"].long()}
+    assert "other shape: 0.bias: expected (8,), got (8,) torch.int64" in said(whole)
+    assert "missing: 4.bias; give weights" in said({name: weights[name] for name in weights if name != "4.bias"})
+    assert "holds 'epoch', which is no tensor; expected the state dict of" in said({**weights, "epoch": 3})
+    assert "holds nothing" in said({})
 
 
 def test_weights_that_are_not_there_are_refused_before_the_data_is_opened(workspace: Workspace, tmp_path: Path) -> None:
