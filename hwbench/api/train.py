@@ -260,6 +260,7 @@ def train_network(
             before = tuning.checkpoint
             reading = before.reading(reading)
             network, clip, picture, normalisation = before.network, before.clip, before.picture, before.normalisation
+            _count_classes(data, workspace, recipe.seed, listener)
         opened = open_data(
             workspace,
             data,
@@ -336,13 +337,18 @@ def _with_classes_of(
     data: str, network: Network, workspace: Workspace, text: str, seed: int, listener: Listener
 ) -> Network:
     """The network that ``text`` names, with as many classes as the data has; ``listener`` hears what the data lacks."""
+    classes = _count_classes(data, workspace, seed, listener)
+    return network if network.num_classes == classes else resolve_model(workspace, text, classes)
+
+
+def _count_classes(data: str, workspace: Workspace, seed: int, listener: Listener) -> int:
+    """The number of classes of the data; ``listener`` hears what the data lacks."""
     from hwbench.data import open_splits
 
     splits = open_splits(workspace, data, seed=seed)
     for note in splits.notes:
         listener.say(note)
-    classes = len(splits.train.classes)
-    return network if network.num_classes == classes else resolve_model(workspace, text, classes)
+    return len(splits.train.classes)
 
 
 def _clip(network: Network, span: str | None, stride: int | None) -> ClipSpec | None:

@@ -384,8 +384,15 @@ def test_a_single_class_is_told(workspace: Workspace, own: str, tmp_path: Path) 
     heard = Keeper()
     data = class_folders(workspace, tmp_path / "data", "grow")
     request = replace(REQUEST, architecture=f"{own}:network", epochs=1, out=tmp_path / "run", data=data)
-    assert hwbench.train(request, heard, workspace=workspace).top1 == 1
+    first = hwbench.train(request, heard, workspace=workspace)
+    assert first.top1 == 1
     assert any(line.startswith("one class only, 'grow': any network is right") for line in heard.lines)
+    tuned, made_by = Keeper(), f"{own}:network"
+    rounded = replace(
+        request, architecture=str(first.checkpoint), qat=True, made_by=made_by, data=None, out=tmp_path / "tuned"
+    )
+    hwbench.train(rounded, tuned, workspace=workspace)
+    assert [line for line in tuned.lines if line.startswith("one class only, 'grow'")]
 
 
 def test_another_seed_that_validates_on_what_the_weights_saw_is_told(workspace: Workspace, tmp_path: Path) -> None:
