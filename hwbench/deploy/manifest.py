@@ -7,6 +7,7 @@ the file that it describes.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ from hwbench.documents import read_json
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.measure.cache import file_sha256
 from hwbench.runtimes import check_given
-from hwbench.specs import DelegationReport, Precision
+from hwbench.specs import DelegationReport, Precision, TensorSpec
 from hwbench.workspace import write_text
 
 SCHEMA = 2
@@ -105,11 +106,27 @@ class Manifest:
                 f"{path}: expected schema {SCHEMA}, got {values['schema']!r}; update hwbench or export the model again"
             )
         try:
-            return from_plain(cls, _updated(values))
+            manifest = from_plain(cls, _updated(values))
+            _check_sizes(manifest)
         except InvalidValue as error:
             raise InvalidFile(f"{path}: {error}; export the model again") from None
+        return manifest
 
 
+def _check_sizes(manifest: Manifest) -> None:
+    """Raises InvalidValue where a size is that of no file, or the input is not the network's."""
+    if manifest.bytes < 1:
+        raise InvalidValue(f"bytes: expected at least 1, got {manifest.bytes}")
+    clip, shape = TensorSpec.parse(manifest.architecture.input), manifest.input.shape
+    expected = clip.folded if manifest.stream is None else (1, *clip.folded[1:])
+    if shape != expected or len(manifest.input.mean) != shape[1]:
+        raise InvalidValue(f"input.shape: expected {[*expected]} of a network for {clip.key}, got {[*shape]}")
+    if math.prod(shape) > _MAX_VALUES:
+        raise InvalidValue(f"input.shape: expected at most {_MAX_VALUES} values, got {[*shape]}")
+
+
+# Engines count the values of a tensor with 32 bits.
+_MAX_VALUES = 2**31 - 1
 # Keys of ``accuracy`` where videos may show several classes.
 _PRECISIONS = ("mean_ap_before", "mean_ap_after")
 
@@ -163,4 +180,9 @@ class DeployedModel:
         check_given(manifest.runtime, path)
         if not path.is_file() or file_sha256(path) != manifest.sha256:
             raise InvalidFile(f"{path} is not the file that {MANIFEST} describes (sha256); export it again")
+        if (size := path.stat().st_size) != manifest.bytes:
+            raise InvalidFile(
+                f"{folder / MANIFEST}: bytes: expected {size}, the size of {path.name}, got {manifest.bytes}; export "
+                "the model again"
+            )
         return cls(path, manifest)

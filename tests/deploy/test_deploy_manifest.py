@@ -1,6 +1,7 @@
 import hashlib
 import json
 import platform
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,12 @@ def places(values: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
         for name, item in values.items():
             yield (*path, name)
             yield from places(item, (*path, name))
+
+
+def shaped(text: str, shape: list[int]) -> str:
+    """A manifest with another shape of its input."""
+    values = json.loads(text)
+    return json.dumps({**values, "input": {**values["input"], "shape": shape}})
 
 
 def test_an_export_reads_back_as_it_was_returned(int8: DeployedModel, fp32: DeployedModel) -> None:
@@ -90,6 +97,17 @@ def test_every_key_of_every_object_is_held(folder: Path, change: str) -> None:
         (lambda text: text.replace('"schema": 2', '"schema": 3'), "expected schema 2, got 3"),
         (lambda text: text.replace('"int8"', '"int4"'), "precision: expected one of fp32, fp16, bf16, int8"),
         (lambda text: text.replace('"stride": 4', '"stride": 0'), "input.clip: clip: stride and span must be"),
+        (lambda text: re.sub('"bytes": .*', '"bytes": -1,', text), "bytes: expected at least 1, got -1"),
+        (lambda text: re.sub('"bytes": (.*),', r'"bytes": \g<1>0,', text), "bytes: expected "),
+        (
+            lambda text: shaped(text, [4, 3, 1000000, 16]),
+            "shape: expected [4, 3, 16, 16] of a network for 1x3x4x16x16, got",
+        ),
+        (lambda text: shaped(text, [1, 3, 1000000, 224, 224]), "input.shape: expected a list of 4, got"),
+        (
+            lambda text: shaped(text.replace("1x3x4x16x16", "1x3x4x16x99999999"), [4, 3, 16, 99999999]),
+            "input.shape: expected at most 2147483647 values, got [4, 3, 16, 99999999]",
+        ),
     ],
 )
 def test_what_is_no_manifest_is_an_error_with_its_name(folder: Path, change: Callable[[str], str], said: str) -> None:
