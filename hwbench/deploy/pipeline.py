@@ -134,7 +134,7 @@ def export(
             built = _costed(report, form, built, plan, folder / "int8.pte", meter, watch)
         manifest = report.manifest(built, parity, accuracy)
         manifest.write(folder / MANIFEST)
-        write_run_page(manifest, folder / RUN)
+        write_run_page(manifest, original.network.num_classes, folder / RUN)
         place(folder, out, name)
     return DeployedModel(out / name, manifest)
 

@@ -30,8 +30,13 @@ _MAX_LABELS = 50
 _MAX_LABEL_LENGTH = 80
 
 
-def run_page(manifest: Manifest) -> str:
-    """The page of a model: input, output, and programs for its runtime."""
+def run_page(manifest: Manifest, num_classes: int | None = None) -> str:
+    """The page of a model: input, output, and programs for its runtime.
+
+    Args:
+        manifest: Of the model.
+        num_classes: Width of the logits, which the manifest of a model from elsewhere does not tell; None: not known.
+    """
     form = manifest.input
     frames, channels, height, width = form.shape
     fields = {
@@ -53,8 +58,8 @@ def run_page(manifest: Manifest) -> str:
         "STDS": ", ".join(map(_float, form.std)),
         "MEANS_F": ", ".join(f"{_float(value)}f" for value in form.mean),
         "STDS_F": ", ".join(f"{_float(value)}f" for value in form.std),
-        "NUMBERS": _one_each_class("numbers (logits)", manifest),
-        "LOGITS": _one_each_class("logits", manifest),
+        "NUMBERS": _one_each_class("numbers (logits)", manifest, num_classes),
+        "LOGITS": _one_each_class("logits", manifest, num_classes),
         "ANSWER": _SEVERAL if (manifest.weights.recipe or {}).get("loss") == "bce" else _ONE,
         "LABELS": _labels(manifest.labels),
     }
@@ -80,9 +85,9 @@ def _stream_fields(stream: StreamRecord) -> dict[str, str]:
     }
 
 
-def write_run_page(manifest: Manifest, path: Path) -> None:
-    """Writes the page."""
-    path.write_text(run_page(manifest), encoding="utf-8")
+def write_run_page(manifest: Manifest, num_classes: int, path: Path) -> None:
+    """Writes the page of a model with that many classes."""
+    path.write_text(run_page(manifest, num_classes), encoding="utf-8")
 
 
 def _template(place: str) -> str:
@@ -162,12 +167,14 @@ def _float(value: float) -> str:
     return text if "." in text or "e" in text else f"{text}.0"
 
 
-def _one_each_class(numbers: str, manifest: Manifest) -> str:
+def _one_each_class(numbers: str, manifest: Manifest, num_classes: int | None) -> str:
     """``8 numbers``; of a model from elsewhere without class names the manifest does not tell how many."""
     if manifest.labels:
         return f"{len(manifest.labels)} {numbers}"
     if manifest.architecture.blocks:
         return f"{manifest.architecture.network().num_classes} {numbers}"
+    if num_classes is not None:
+        return f"{num_classes} {numbers}"
     return f"as many {numbers} as the model has classes"
 
 

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 
-from hwbench.data import PictureSpec, Resize
+from hwbench.data import ClipSpec, PictureSpec, Resize
 from hwbench.deploy import MANIFEST, MODEL, DeployedModel, ExportSource, Manifest, export
 from hwbench.deploy.atomic_export import place
+from hwbench.deploy.external import ForeignModel, foreign_original
 from hwbench.deploy.file_names import RUN, is_our_page
 from hwbench.deploy.manifest_records import resize_text
 from hwbench.deploy.model_process import served
@@ -21,7 +23,7 @@ from hwbench.deploy.run_page import run_page
 from hwbench.runtimes import get, names
 from hwbench.runtimes.capabilities import Capabilities
 from hwbench.runtimes.onnx import OnnxRuntime
-from hwbench.specs import Precision
+from hwbench.specs import Precision, TensorSpec
 from hwbench.testing.run_pages import build_page_program, page_programs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -161,6 +163,14 @@ def test_19_27_a_model_from_elsewhere_without_class_names_has_as_many_numbers_as
     assert "Out come 8 numbers (logits) as float32;" in run_page(unnamed)
     elsewhere = replace(unnamed, architecture=replace(int8.manifest.architecture, blocks=()))
     assert "Out come as many numbers (logits) as the model has classes as float32;" in run_page(elsewhere)
+
+
+def test_the_page_of_a_model_from_elsewhere_says_how_many_classes_it_has(tmp_path: Path) -> None:
+    layers = nn.Conv3d(3, 4, 1), nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(4, 7)
+    made = ForeignModel("mynets:clips", nn.Sequential(*layers))
+    source = foreign_original(made, ClipSpec(2, stride=1), TensorSpec(1, 3, 2, 8, 8), None, seed=0)
+    model = export(source, tmp_path / "out", precision=Precision.FP32, runtime=get("torchscript"))
+    assert "Out come 7 numbers (logits) as float32;" in (model.path.parent / RUN).read_text()
 
 
 def test_19_27_a_page_that_somebody_wrote_stays(int8: DeployedModel, tmp_path: Path) -> None:
