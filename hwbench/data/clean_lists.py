@@ -1,20 +1,30 @@
-"""The videos that passed a check, written as list files that ``--data`` reads."""
+"""The videos that passed a check, written as list files that ``--data`` reads.
+
+Where labels are about parts of videos the files are tables, read as ``table:PATH``.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 from hwbench.data.listings import DataListing, SplitVideo
 from hwbench.data.media import FileSource
 from hwbench.data.readers.lists import class_names, listed_video
+from hwbench.data.readers.table import listing_of
 from hwbench.errors import InvalidFile, UsageError
 from hwbench.printable import shown
 from hwbench.workspace import write_text
 
-_LIST_ENDS = (".csv", ".txt")
+_TABLE_END = ".csv"
+_LIST_ENDS = (_TABLE_END, ".txt")
+_COLUMNS = ("path", "label", "start_s", "end_s", "group")
 
 
 def check_target(listing: DataListing, out: Path) -> None:
@@ -30,12 +40,45 @@ def check_target(listing: DataListing, out: Path) -> None:
         )
     for video in listing.videos:
         listed = video.listed
-        if not isinstance(listed.label, str) or listed.part is not None or not isinstance(video.source, FileSource):
+        if not isinstance(listed.label, str) or not isinstance(video.source, FileSource):
             raise UsageError(
-                f"a list holds a file and one label a line; {video.name} has several labels, a part, or is no file: "
-                "leave out --out"
+                f"a list holds a file and one label a line; {video.name} has several labels, or is no file: leave out "
+                "--out"
             )
-    _check_lines(listing, out.parent if is_list_file(out) else out)
+    folder = out.parent if is_list_file(out) else out
+    if not has_parts(listing):
+        _check_lines(listing, folder)
+        return
+    if is_list_file(out) and out.suffix.lower() != _TABLE_END:
+        raise UsageError(
+            f"labels of {listing.data} are about parts of videos, which stand in a table: --out {out.stem}.csv"
+        )
+    _check_rows(listing, folder)
+
+
+def has_parts(listing: DataListing) -> bool:
+    """Whether labels are about parts of videos, which a line of a list does not hold."""
+    return any(video.listed.part is not None for video in listing.videos)
+
+
+def _check_rows(listing: DataListing, folder: Path) -> None:
+    """Refuses what a row of a table does not hold: a box, a keyframe, a stream, times without an end as decimals."""
+    labels = {label for video in listing.videos for label in video.listed.labels}
+    for video in listing.videos:
+        listed, row = video.listed, _row(video, folder)
+        try:
+            (read,) = listing_of([row], folder).train
+        except InvalidFile:
+            read = None
+        held = read and (os.path.abspath(read.path), read.label, read.stream, read.part, read.group)
+        if held != (os.path.abspath(listed.path), listed.label, listed.stream, listed.part, listed.group) or any(
+            text.splitlines() not in ([], [text]) for text in row.values()
+        ):
+            raise UsageError(
+                "a table holds a file, a label, the beginning and the end of a part, and a group; "
+                f"{shown(video.name, 200)} has a box, a moment, a stream or a name that stands in none: leave out --out"
+            )
+    _check_classes(listing, labels, folder)
 
 
 def _check_lines(listing: DataListing, folder: Path) -> None:
@@ -49,8 +92,13 @@ def _check_lines(listing: DataListing, folder: Path) -> None:
         one, other = listed.labels[0], labels.setdefault(read.labels[0], listed.labels[0])
         if one != other:
             raise UsageError(f"classes {other!r} and {one!r} are the same in a list, without blanks: leave out --out")
+    _check_classes(listing, set(labels), folder)
+
+
+def _check_classes(listing: DataListing, labels: set[str], folder: Path) -> None:
+    """Refuses labels whose classes are others when they are read."""
     try:
-        classes = class_names(set(labels), folder)
+        classes = class_names(labels, folder)
     except InvalidFile as error:
         raise UsageError(f"{error}: leave out --out") from None
     if all(name.isdecimal() for name in labels) and not {*classes} <= {*listing.classes}:
@@ -65,12 +113,13 @@ def is_list_file(out: Path) -> bool:
     return out.suffix.lower() in _LIST_ENDS
 
 
-def write_lists(videos: Sequence[SplitVideo], out: Path) -> tuple[Path, ...]:
+def write_lists(videos: Sequence[SplitVideo], out: Path, *, parts: bool = False) -> tuple[Path, ...]:
     """Writes lines ``path label``; blanks in labels become underscores, which is where a list ends a path.
 
     Args:
         videos: What to list.
         out: A list file for all, or a folder for ``train.txt`` and ``val.txt``.
+        parts: Tables are written instead, ``train.csv`` and ``val.csv`` in a folder (``has_parts``).
 
     Returns:
         The files.
@@ -81,10 +130,33 @@ def write_lists(videos: Sequence[SplitVideo], out: Path) -> tuple[Path, ...]:
     if is_list_file(out):
         targets = {out: list(videos)}
     else:
-        targets = {out / f"{split}.txt": [v for v in videos if v.split == split] for split in ("train", "val")}
+        end = _TABLE_END if parts else ".txt"
+        targets = {out / f"{split}{end}": [v for v in videos if v.split == split] for split in ("train", "val")}
     for file, listed in targets.items():
-        write_text(file, "".join(f"{_line(video, file.parent)}\n" for video in listed))
+        lines = "".join(f"{_line(video, file.parent)}\n" for video in listed)
+        write_text(file, _table(listed, file.parent) if parts else lines)
     return tuple(targets)
+
+
+def _table(videos: Sequence[SplitVideo], folder: Path) -> str:
+    text = io.StringIO()
+    rows = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    rows.writeheader()
+    rows.writerows(_row(video, folder) for video in videos)
+    return text.getvalue()
+
+
+def _row(video: SplitVideo, folder: Path) -> Mapping[str, str]:
+    """A row of a table, column -> text."""
+    listed = video.listed
+    start_s, end_s = (None, None) if listed.part is None else (listed.part.start_s, listed.part.end_s)
+    path = _relative(listed.path.absolute(), folder.absolute())
+    return dict(zip(_COLUMNS, (path, listed.labels[0], _decimal(start_s), _decimal(end_s), listed.group)))
+
+
+def _decimal(seconds: Fraction | None) -> str:
+    """Seconds as a decimal number, exact where they are one; empty for None."""
+    return "" if seconds is None else format(Decimal(seconds.numerator) / Decimal(seconds.denominator), "f")
 
 
 def _line(video: SplitVideo, folder: Path) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from video_files import MakeVideo
 
+import hwbench
 from hwbench.data import file_pool
 from hwbench.data.checking import CheckedData, check_listing
 from hwbench.data.clean_lists import check_target, write_lists
@@ -370,11 +371,44 @@ def test_one_list_is_written_where_the_split_is_drawn(
     assert all(path.is_file() for path in splits.train.paths)
 
 
-def test_a_list_cannot_hold_parts_or_several_labels() -> None:
-    for more in ({"part": Part(Fraction(1))}, {"label": ("a", "b")}):
+def test_a_list_cannot_hold_boxes_or_several_labels() -> None:
+    for more in (
+        {"part": Part(Fraction(1), keyframe_s=Fraction(2))},
+        {"part": Part(Fraction(1, 3))},
+        {"part": Part(Fraction(1)), "stream": 1},
+        {"label": ("a", "b")},
+    ):
         video = SplitVideo(ListedVideo(Path("a"), **{"label": "a", **more}), "train")  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="leave out --out"):
             check_target(listing(video), Path("clean"))
+
+
+@pytest.mark.parametrize("own_split", [True, False])
+def test_clean_tables_of_parts_are_read_as_data(
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path, own_split: bool
+) -> None:
+    for name, count in (("a, b", 50), ("c", 60)):
+        make_video(f"clips/{name}.mp4", count=count)
+    (tmp_path / "clips" / "bad.mp4").write_text("no video")
+    good = [f'"a, b.mp4",{label},{start},{end},' for label, start, end in (("run fast", 0, 0.5), ("jump", "0.5", ""))]
+    good += ["c.mp4,run fast,,1.25,p1", "c.mp4,jump,1.25,1.50,p1"]
+    sides = ["train", "train", "val", "val"] if own_split else [""] * 4
+    rows = [f"{row},{side}\n" for row, side in zip((*good, "bad.mp4,jump,0,1,"), (*sides, sides[0]))]
+    (tmp_path / "clips" / "all.csv").write_text("path,label,start_s,end_s,group,split\n" + "".join(rows))
+    data, out = f"table:{tmp_path / 'clips' / 'all.csv'}", tmp_path / ("clean" if own_split else "clean.csv")
+    request = hwbench.CheckDataRequest(data=data, out=out, jobs=0)
+    result = hwbench.check_data(request, workspace=workspace)
+    assert [file.name for file in result.lists] == (["train.csv", "val.csv"] if own_split else ["clean.csv"])
+
+    def kept(data: str) -> set[tuple[object, ...]]:
+        found = open_listing(workspace, data)
+        listed = [(video.listed, video.split if own_split else "") for video in found.videos]
+        return {(one.path.resolve(), one.label, one.part, one.group, side) for one, side in listed}
+
+    assert kept(f"table:{out}") == {one for one in kept(data) if one[0] != tmp_path.resolve() / "clips" / "bad.mp4"}
+    if not own_split:
+        with pytest.raises(UsageError, match=r"parts of videos, which stand in a table: --out clean\.csv"):
+            check_target(open_listing(workspace, data), tmp_path / "clean.txt")
 
 
 @pytest.mark.parametrize(

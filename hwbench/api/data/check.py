@@ -38,7 +38,8 @@ class CheckDataRequest:
     data: str = option(argument=True, blank=False, help=DATA_HELP)
     out: Path | None = option(
         default=None,
-        help="Write the videos that are fit: a list file, or a folder for train.txt and val.txt; --data reads it.",
+        help="Write the videos that are fit: a list file, or a folder for train.txt and val.txt; --data reads it. Of "
+        "parts of videos a table, or train.csv and val.csv, which --data table:PATH reads.",
     )
     decode: bool = option(default=False, help="Decode all frames of each file instead of reading its packets alone.")
     modality: str = option(default="rgb", help=MODALITY_HELP + " Files of flow are counted.")
@@ -128,7 +129,7 @@ def check_data(
         WorkspaceError: The workspace or the lists cannot be written.
     """
     from hwbench.data.checking import check_listing
-    from hwbench.data.clean_lists import check_target, write_lists
+    from hwbench.data.clean_lists import check_target, has_parts, write_lists
     from hwbench.data.flow_check import with_flow
     from hwbench.data.flow_stream import FlowStream
     from hwbench.data.listings import open_listing
@@ -149,7 +150,7 @@ def check_data(
     )
     if stream is not None:
         checked = with_flow(checked, stream)
-    lists = () if request.out is None else write_lists(checked.clean, request.out)
+    lists = () if request.out is None else write_lists(checked.clean, request.out, parts=has_parts(listing))
     return CheckDataResult(
         data=request.data,
         ok=checked.ok,
