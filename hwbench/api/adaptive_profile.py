@@ -235,7 +235,7 @@ class AdaptiveProfile:
         return {
             StopReason.ACCURACY: f"{text}; goal {goal:.1%} reached, {others}",
             StopReason.ROWS: f"{text}; all rows are measured",
-            StopReason.LIMIT: f"{text}; --limit {self.request.limit} reached, the same command goes on",
+            StopReason.LIMIT: f"{text}; --limit reached, the same command goes on",
             StopReason.LEVEL: f"{text}; goal {goal:.1%} not reached, but more rows hardly help any more: {others}",
         }[StopReason(stopped)]
 

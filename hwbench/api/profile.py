@@ -263,9 +263,12 @@ def _profile_spaces(
         speaking = SpaceListener(listener, space.name, len(spaces))
         left = None if request.limit is None else request.limit - len(result.measurements) + len(result.skipped)
         if left == 0:
-            speaking.say(f"--limit {request.limit} reached, the same command goes on")
             unmeasured = _Profiling(request, workspace, campaign, speaking, space)
-            accuracies += [replace(unmeasured.accuracy(path), space=space.name) for path in tables]
+            for path in tables:
+                table = replace(unmeasured.accuracy(path), space=space.name)
+                accuracies.append(table)
+                rows = f"{table.precision}: {table.rows} of {table.rows_of_space} rows"
+                speaking.say(f"{rows}; --limit {request.limit} reached, the same command goes on")
             continue
         fresh = frozenset(row.workload for row in result.ok)
         profiling = _Profiling(replace(request, limit=left), workspace, campaign, speaking, space, fresh)

@@ -63,11 +63,29 @@ def test_a_limit_is_for_all_spaces_together(workspace, fake):
     ears = Keeper()
     profile = hwbench.profile(hwbench.ProfileRequest(**REQUEST, limit=5), ears, workspace=workspace).devices[0]
     assert profile.ok == 5
-    assert f"{NAMES[1]}: --limit 5 reached, the same command goes on" in ears.lines
+    rows = next(one for one in profile.accuracies if one.space == NAMES[1])
+    left = f"int8: {rows.rows} of {rows.rows_of_space} rows; --limit 5 reached, the same command goes on"
+    assert f"{NAMES[1]}: {left}" in ears.lines
     of_spaces = [(one.space, one.stopped, one.rows < one.rows_of_space) for one in profile.accuracies]
     assert of_spaces == [(name, "limit", True) for name in NAMES]
     whole = hwbench.profile(hwbench.ProfileRequest(**REQUEST), workspace=workspace).devices[0]
     assert whole.ok + 5 == len(table_of(workspace))
+
+
+def test_a_limit_of_several_spaces_names_what_is_left_of_each(workspace, fake):
+    """The rows of x3d-mini are chosen; those of the first space use up a part of the limit."""
+    ears = Keeper()
+    request = REQUEST | {"space": f"{NAMES[0]},x3d-mini,{NAMES[1]}", "precision": "int8,fp32"}
+    profile = hwbench.profile(hwbench.ProfileRequest(**request, limit=40), ears, workspace=workspace).devices[0]
+    assert profile.ok == 40
+    of_spaces = {(one.space, one.precision): one for one in profile.accuracies}
+    for name in ("x3d-mini", NAMES[1]):
+        for precision in ("int8", "fp32"):
+            rows = of_spaces[name, precision]
+            left = f"{name}: {precision}: {rows.rows} of {rows.rows_of_space} rows; "
+            (line,) = [one for one in ears.lines if one.startswith(left) and "reached" in one]
+            assert line.endswith("reached, the same command goes on")
+            assert "--limit 40" in line or "--limit reached" in line
 
 
 def test_a_space_beyond_the_budget_is_named_and_the_others_are_profiled(workspace, fake):
