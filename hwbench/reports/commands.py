@@ -11,6 +11,7 @@ from pathlib import Path
 from hwbench.reports.exported import ExportedModel
 from hwbench.reports.result import StoredResult
 from hwbench.runtimes import DEFAULT, exporting, names
+from hwbench.spaces.begun import asked_ms
 from hwbench.specs import Precision, Target
 from hwbench.studies.evaluators import TRAINING
 from hwbench.studies.settings import INTERPOLATED, transferred_from
@@ -86,15 +87,6 @@ def _search(result: StoredResult, race: list[str]) -> str:
     if not s.by_prediction:
         words.append(f"--confidence {s.confidence:g}")
     return " ".join([*words, *race, f"--study {shlex.quote(result.study)}"])
-
-
-def asked_ms(limit_ms: float, ratio: float) -> float:
-    """A budget as it was asked for: that of a search for minutes is stored divided by a ratio, with six digits.
-
-    Of those that a search divides back to what is stored it is the one with the fewest digits.
-    """
-    asked = (float(f"{limit_ms * ratio:.{digits}g}") for digits in range(1, 13))
-    return next((value for value in asked if float(f"{value / ratio:.6g}") == limit_ms), limit_ms * ratio)
 
 
 def _measure(result: StoredResult) -> str:

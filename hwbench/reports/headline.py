@@ -12,6 +12,7 @@ from hwbench.reports.markup import Html, element, table
 from hwbench.reports.profiled import Missing
 from hwbench.reports.result import StoredResult
 from hwbench.reports.study import StudyReport
+from hwbench.spaces.begun import asked_ms
 from hwbench.specs import Architecture
 from hwbench.studies.candidates import Candidate
 from hwbench.studies.settings import Settings
@@ -84,7 +85,7 @@ def _for_minutes(settings: Settings) -> str:
     cool = _budget(replace(settings, sustained={}))
     ratios = " and ".join(f"{ratio:.5g}" for ratio in settings.sustained.values())
     if list(settings.budgets_ms) == [settings.device] and not settings.smaller_budgets_ms:
-        asked = commands.asked_ms(settings.budget_ms, settings.sustained[settings.device])
+        asked = asked_ms(settings.budget_ms, settings.sustained[settings.device])
         each = " a frame" if settings.streaming else ""
         return f"{asked:.12g} ms{each} for minutes ({cool} on the cool device, ratio {ratios})"
     return f"{cool}, on the cool device; for minutes longer by the ratio {ratios}"

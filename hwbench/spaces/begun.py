@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +23,10 @@ SETTINGS = "settings"
 _BUDGET = "BUDGET"
 # Settings that are options of the same name.
 _ALIKE = ("evaluator", "sampler", "objective", "data")
+# Limits in bytes: the option, and the setting.
+_SIZES = (("max-file-size", "max_file_bytes"), ("max-activations", "max_activation_bytes"))
+# What ``hwbench.api.learning`` says that a study begins from.
+_LEARNED = re.compile(r"learned from [0-9]+ networks of (.+) \([0-9a-f]+\)")
 
 
 def is_begun(folder: Path) -> bool:
@@ -56,6 +62,21 @@ def copied_settings(path: Path) -> object:
         return None
 
 
+def learned_sources(text: str) -> tuple[str, ...]:
+    """Studies and paths in a setting that tells what a study learned from; empty where it tells none."""
+    match = _LEARNED.fullmatch(text)
+    return tuple(match[1].split(", ")) if match else ()
+
+
+def asked_ms(limit_ms: float, ratio: float) -> float:
+    """A budget as it was asked for: that of a search for minutes is stored divided by a ratio, with six digits.
+
+    Of those that a search divides back to what is stored it is the one with the fewest digits.
+    """
+    asked = (float(f"{limit_ms * ratio:.{digits}g}") for digits in range(1, 13))
+    return next((value for value in asked if float(f"{value / ratio:.6g}") == limit_ms), limit_ms * ratio)
+
+
 def going_on(folder: Path, spaces: Sequence[str]) -> str:
     """The beginning of the command that goes on with a study: what of its settings can be read, and its name.
 
@@ -67,17 +88,20 @@ def going_on(folder: Path, spaces: Sequence[str]) -> str:
     """
     storage = _line(folder / MARKER)
     stored = copied_settings(folder / SETTINGS_COPY) if storage else journal_settings(folder / JOURNAL)
-    options = dict(_options(stored if isinstance(stored, dict) else {}, spaces))
+    options = list(_options(stored if isinstance(stored, dict) else {}, spaces))
     if storage:
-        options["storage"] = storage
-    options["study"] = folder.name
-    words = [f"--{name} {shlex.quote(printable(value, 300))}" for name, value in options.items()]
+        options.append(("storage", storage))
+    options.append(("study", folder.name))
+    words = [f"--{name} {shlex.quote(printable(value, 300))}" if value else f"--{name}" for name, value in options]
     return " ".join(["hwbench search", *words])
 
 
 def _options(stored: Mapping[str, object], spaces: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Options that decide what is searched for, by stored settings; those that are damaged are left out."""
-    space, budget = stored.get("space"), stored.get("budget_ms")
+    """Options that decide what is searched for, by stored settings; those that are damaged are left out.
+
+    A switch has an empty value.
+    """
+    space = stored.get("space")
     further = stored.get("further_budgets_ms", {})
     limits = further if isinstance(further, dict) else {}
     if isinstance(space, str) and all(name in spaces for name in space.split(",")):
@@ -86,18 +110,47 @@ def _options(stored: Mapping[str, object], spaces: Sequence[str]) -> Iterator[tu
         yield "device", ",".join(key.partition("/")[0] for key in (target, *limits))
     if isinstance(precision := stored.get("precision"), str):
         yield "precision", precision
-    smaller = stored.get("smaller_budgets_ms", [])
-    budgets = [*(smaller if isinstance(smaller, list) else []), budget, *limits.values()]
-    # A search for minutes keeps its budgets divided.
-    if not stored.get("sustained") and all(isinstance(one, int | float) for one in budgets):
-        yield "budget", ",".join(f"{one:.12g}ms" for one in budgets)
-    else:
-        yield "budget", _BUDGET
+    budgets = _asked_budgets(stored, limits)
+    yield "budget", ",".join(f"{one:.12g}ms" for one in budgets) if budgets else _BUDGET
     for name in _ALIKE:
         if isinstance(value := stored.get(name), str) and value:
             yield name, value
     if isinstance(seed := stored.get("seed"), int):
         yield "seed", str(seed)
+    if stored.get("sustained"):
+        yield "sustained", ""
+    confidence = stored.get("confidence")
+    if isinstance(confidence, float) and confidence != 0.5:  # the default, which goes by the prediction alone
+        yield "confidence", f"{confidence}"
+    for name, setting in _SIZES:
+        if isinstance(size := stored.get(setting), int) and size > 0:
+            yield name, f"{size}B"
+    for source in learned_sources(str(stored.get("begun_from") or stored.get("effort"))):
+        yield "learn-from", source
+
+
+def _asked_budgets(stored: Mapping[str, object], further: Mapping[str, object]) -> list[float]:
+    """Budgets in milliseconds as they were typed: those of a search for minutes are kept divided by its ratios.
+
+    Empty where a budget or a ratio cannot be read.
+    """
+    ratios = stored.get("sustained") or {}
+    if not isinstance(ratios, dict):
+        return []
+    smaller, device = stored.get("smaller_budgets_ms", []), str(stored.get("target")).partition("/")[0]
+    budgets = [(device, one) for one in (*(smaller if isinstance(smaller, list) else []), stored.get("budget_ms"))]
+    budgets += [(key.partition("/")[0], one) for key, one in further.items()]
+    asked = []
+    for name, limit in budgets:
+        ratio = ratios.get(name) if ratios else 1.0
+        if not isinstance(limit, int | float) or not isinstance(ratio, int | float) or not _positive(limit, ratio):
+            return []
+        asked.append(asked_ms(limit, ratio) if ratios else limit)
+    return asked
+
+
+def _positive(*values: float) -> bool:
+    return all(0 < value < math.inf for value in values)
 
 
 def _line(path: Path) -> str:

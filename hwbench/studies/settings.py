@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from hwbench.errors import InvalidValue
+from hwbench.spaces.begun import learned_sources
 from hwbench.specs import AUTO, STREAM
 from hwbench.units import format_bytes, format_duration
 
@@ -15,8 +16,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESERVED = ("zoo",)
 # Names of files have 255 bytes; temporary ones and pages add to the name of a study.
 _LONGEST_NAME = 230
-# What ``hwbench.api.learning`` says that a study begins from.
-_LEARNED = re.compile(r"learned from [0-9]+ networks of (.+) \([0-9a-f]+\)")
 
 # Left out of what is stored where a study has none, as before there were any.
 _LATER = (

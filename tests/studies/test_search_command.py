@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +16,13 @@ import hwbench.api.prediction
 import hwbench.api.search
 from hwbench.cli.main import main
 from hwbench.latency import LatencyTable, Role, table_path
+from hwbench.measure.sustained import CoursePoint
+from hwbench.measure.sustained_log import CourseFacts, CourseLog
 from hwbench.specs import Precision
 from hwbench.studies.evaluators import evaluators
 from hwbench.studies.sampler import FeasibleSampler
-from hwbench.workspace import Workspace
+from hwbench.testing.tables import installed_target
+from hwbench.workspace import Workspace, shipped
 
 
 def run_python(workspace: Workspace, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -32,6 +36,16 @@ def run_python(workspace: Workspace, code: str, *arguments: str) -> subprocess.C
 
 def interrupted(*_):
     raise KeyboardInterrupt
+
+
+def keep_course(workspace: Workspace) -> None:
+    """A course that has settled at 1.2824 times the latency of the cool device."""
+    target = installed_target()
+    facts = CourseFacts(target.key, "net", "ab" * 32, "int8", "2026-11-25T02:00:00+00:00", 0.01, 0.0099, 0.0101)
+    log = CourseLog.begin(workspace.sustained / target.device, facts)
+    for number in range(40):
+        log.add(CoursePoint(10.0 * (number + 0.5), 10.0, 0.012824, 780))
+    log.end("settled")
 
 
 @pytest.fixture
@@ -147,10 +161,27 @@ def test_the_same_command_goes_on(run):
             ("--storage", "sqlite:///half.db"),
             "--budget 4.2ms {usual} --seed 0 --storage sqlite:///{root}/half.db --study half",
         ),
+        (
+            ("--confidence", "0.9", "--max-file-size", "2MB", "--max-activations", "8MiB"),
+            "--seed 0 --confidence 0.9 --max-file-size 2000000B --max-activations 8388608B --study half",
+        ),
+        (
+            ("--sustained", "--budget", "4.2ms,5ms"),
+            "--budget 4.2ms,5ms {usual} --seed 0 --sustained --study half",
+        ),
+        (
+            ("--learn-from", "some.csv", "--learn-from", "other trainings.csv", "--evaluator", "fitted"),
+            "--seed 0 --learn-from some.csv --learn-from 'other trainings.csv' --study half",
+        ),
     ],
 )
 @pytest.mark.parametrize("command", [("report", "half"), ("train", "half:best"), ("bench", "half:best")])
 def test_a_study_that_was_interrupted_goes_on(run, workspace, monkeypatch, command, options, written):
+    if "--sustained" in options:
+        keep_course(workspace)
+    if "--learn-from" in options:
+        for name in ("some.csv", "other trainings.csv"):
+            shutil.copy(shipped() / "search_spaces" / "x3d-tiny.trained.csv", name)
     search = ("search", "--budget", "4.2 ms", "--trials", "2", *options, "--study", "half")
     with monkeypatch.context() as patch:
         patch.setattr(FeasibleSampler, "before_trial", interrupted)
