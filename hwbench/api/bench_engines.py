@@ -13,6 +13,7 @@ from hwbench.api.bench_model import bench_model, model_file
 from hwbench.api.bench_request import ALL, BenchRequest, timing_of
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.errors import CheckFailed, HwbenchError, InvalidValue
+from hwbench.units import format_duration
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,11 +145,21 @@ def bench_engines(
             results.append(BenchResult(request.model, precision.value, stats, one))
         else:
             advice = f"; {advice_for(one)}" if one.outcome is Outcome.TIMEOUT else ""
-            left_out.append(EngineFailure(artifact.runtime, f"{one.outcome}: {one.reason}{advice}"))
+            reason = f"{one.outcome}: {one.reason}{_until_then(one.sessions)}{advice}"
+            left_out.append(EngineFailure(artifact.runtime, reason))
     if not results:
         reasons = "; ".join(f"{one.runtime}: {one.reason}" for one in left_out)
         raise CheckFailed(f"no engine runs {request.model} in {precision}: {reasons}")
     return BenchEnginesResult(request.model, ranked(results), tuple(left_out))
+
+
+def _until_then(sessions: Sequence[Session]) -> str:
+    """What the sessions before a failure took, which are too few for a latency; empty where there are none."""
+    if not sessions:
+        return ""
+    took = format_duration(statistics.median(session.median_s for session in sessions))
+    sessions_taken = "1 session" if len(sessions) == 1 else f"{len(sessions)} sessions"
+    return f", after {sessions_taken} of {took} (median)"
 
 
 def engines_for(

@@ -44,11 +44,12 @@ def measure_interleaved(
         report: Told what takes long, and what is not as it should be.
 
     Returns:
-        A measurement for each file, in their order; one that does not run, or whose runner does not, is a failed one.
+        A measurement for each file, in their order; one that does not run, or whose runner does not or ends again and
+        again, is a failed one.
 
     Raises:
         InvalidValue: The device has fewer cores than ``threads``, or does not compute in a precision.
-        DeviceError: The device does not answer, or no runner works there.
+        DeviceError: The device does not answer, or no runner works there to the end.
     """
     timing, unfit = protocol_for(device, timing), dict[str, DeviceError]()
     with open_benches(
@@ -74,6 +75,9 @@ def measure_interleaved(
                 turn.take(done)
             if on_session is not None:
                 on_session(done + 1, most)
+        lost = [turn.lost for turn in turns.values() if turn.lost is not None]
+        if lost and len(lost) == len(turns):
+            raise lost[0]
         return [
             _without_runner(one, device, threads, timing, unfit[one.runtime])
             if one.runtime in unfit
@@ -103,6 +107,8 @@ class _EngineSessions:
         self.artifact, self.bench = artifact, bench
         self.found: list[tuple[Session, str]] = []
         self.failures: Sequence[MeasurementFailure] = ()
+        # What ended the runner, or took the device away, where that is not about the file.
+        self.lost: DeviceError | None = None
         self._emulated, self._timing = device.emulated, timing
         self._known = undisturbed(bench.conditions) if undisturbed else Undisturbed()
 
@@ -119,16 +125,20 @@ class _EngineSessions:
         return measurement(self.artifact, device, self.bench, self._timing, self.found, failures)
 
     def take(self, seed: int) -> None:
-        """Takes one more session."""
-        self.failures = measure_sessions(
-            [self.artifact],
-            rounds=1,
-            seed=seed,
-            on_session=self._keep,
-            bench=self.bench,
-            timing=self._timing,
-            undisturbed=self._known,
-        )
+        """Takes one more session; a runner that ends again and again is a failure of its engine alone."""
+        try:
+            self.failures = measure_sessions(
+                [self.artifact],
+                rounds=1,
+                seed=seed,
+                on_session=self._keep,
+                bench=self.bench,
+                timing=self._timing,
+                undisturbed=self._known,
+            )
+        except DeviceError as error:
+            self.lost = error
+            self.failures = [MeasurementFailure(self.artifact.workload, Outcome.LOST, str(error))]
 
     def _keep(self, artifact: Artifact, session: Session) -> None:
         self.found.append((session, "" if self._emulated else doubt(session, undisturbed=self._known)))

@@ -159,6 +159,29 @@ def test_an_engine_without_a_runner_on_the_device_leaves_the_others(workspace, a
         interleaved.measure_interleaved(artifacts, device, cache_dir=tmp_path)
 
 
+def test_an_engine_whose_runner_dies_leaves_the_others(workspace, artifacts, tmp_path, monkeypatch):
+    def visit(some, **options):
+        torch = some[0].runtime == "torch"
+        return measure_sessions(some, **options) if torch and len(taken) > 1 else visited(some, **options)
+
+    def dies(device, transport, probe, name, **options):
+        return Installed(Runner("python", ("false",)), "there", 0, 0.0)
+
+    (tmp_path / "model").write_bytes(b"a file")
+    files = [replace(one, path=tmp_path / "model") for one in artifacts]
+    taken, measure_sessions = [], interleaved.measure_sessions
+    monkeypatch.setattr(interleaved, "measure_sessions", visit)
+    monkeypatch.setattr(bench, "install_runner", dies)
+    device, timing = load_device(workspace, "local"), Timing(min_rounds=5, max_rounds=5)
+    place = {"cache_dir": tmp_path, "timing": timing, "on_session": lambda *_: taken.append(None)}
+    timed, dead = interleaved.measure_interleaved(files, device, **place)
+    assert (timed.outcome, len(timed.sessions)) == (Outcome.OK, 5)
+    assert (dead.outcome, len(dead.sessions)) == (Outcome.LOST, 2)
+    assert "ended before it reached a file" in dead.reason
+    with pytest.raises(DeviceLost, match="ended before it reached a file"):
+        interleaved.measure_interleaved(files[1:], device, **place)
+
+
 def test_what_is_told_of_an_engine_names_it(workspace, artifacts, monkeypatch):
     taken = Session((0.01,) * 5, involuntary_switches=5)
     shared = replace(timed("torchscript", 10.0).measurement, sessions=(taken,) * 5)
@@ -177,7 +200,8 @@ def test_what_is_told_of_an_engine_names_it(workspace, artifacts, monkeypatch):
     assert any(line.startswith("torchscript: other programs kept taking the core: 5 of 5") for line in lines)
     (left,) = result.left_out
     assert left.runtime == "torch"
-    assert "timeout: took longer than 62 s; leave the device alone" in left.reason
+    measured = "after 5 sessions of 10 ms (median)"
+    assert f"timeout: took longer than 62 s, {measured}; leave the device alone" in left.reason
     assert "--seconds " in left.reason
 
 
