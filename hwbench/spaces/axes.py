@@ -12,6 +12,9 @@ from hwbench.toml_fields import Fields
 
 # The deepest X3D (XL) has 55 blocks; what has thousands is a slip of the keyboard, and takes minutes to list.
 MAX_BLOCKS = 1000
+# Ten thousand frames are five minutes of video in one clip; a frame of 8K video has 7680 pixels a row.
+MAX_FRAMES = 10_000
+MAX_RESOLUTION = 10_000
 
 Read = Callable[[Fields, str], tuple[Any, ...]]
 
@@ -48,11 +51,24 @@ def counts(fields: Fields, name: str) -> tuple[int, ...]:
     return values
 
 
+def frame_counts(fields: Fields, name: str) -> tuple[int, ...]:
+    """Frames of a clip, at least 1 and at most ``MAX_FRAMES``."""
+    return _at_most(counts(fields, name), MAX_FRAMES, "frames", fields, name)
+
+
+def resolutions(fields: Fields, name: str) -> tuple[int, ...]:
+    """Sides of a frame in pixels, at least 1 and at most ``MAX_RESOLUTION``."""
+    return _at_most(counts(fields, name), MAX_RESOLUTION, "pixels", fields, name)
+
+
 def depths(fields: Fields, name: str) -> tuple[int, ...]:
     """Numbers of blocks, at least 1 and at most ``MAX_BLOCKS``."""
-    values = counts(fields, name)
-    if max(values) > MAX_BLOCKS:
-        raise fields.error(name, f"expected at most {MAX_BLOCKS} blocks", list(values))
+    return _at_most(counts(fields, name), MAX_BLOCKS, "blocks", fields, name)
+
+
+def _at_most(values: tuple[int, ...], most: int, unit: str, fields: Fields, name: str) -> tuple[int, ...]:
+    if max(values) > most:
+        raise fields.error(name, f"expected at most {most} {unit}", list(values))
     return values
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.registry import suggest
-from hwbench.spaces.axes import Axis, counts, one
+from hwbench.spaces.axes import Axis, frame_counts, one, resolutions
 from hwbench.spaces.cards import ZOO_SPACE, load_card
 from hwbench.spaces.families import MEMBERS, families
 from hwbench.spaces.families.by_hand import hand_network, hand_space
@@ -96,8 +96,8 @@ def read_space(path: Path) -> StagedSpace:
     inputs = fields.table("input")
     space = StagedSpace(
         name=name,
-        frames=counts(inputs, "frames"),
-        resolution=counts(inputs, "resolution"),
+        frames=frame_counts(inputs, "frames"),
+        resolution=resolutions(inputs, "resolution"),
         family=family,
         ends=family.ends(fields),
         stages=_stages(family, fields),

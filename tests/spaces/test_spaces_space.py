@@ -185,6 +185,8 @@ def test_choices_out_of_order_are_refused(small):
         ("hidden = 32", 'hidden = "32"', "head.hidden: expected a whole number"),
         ('name = "small"', 'name = "large"', "the name of the file, 'small'"),
         ("[head]", "[haed]", "'head' is missing"),
+        ("frames = [2, 4]", "frames = [2, 1000000000]", r"input.frames: expected at most 10000 frames, got \[2, 1000"),
+        ("resolution = 33", "resolution = 1000000", "input.resolution: expected at most 10000 pixels"),
         ("frames = [2, 4]", "frames = [2, 4]\nfps = 30", "unknown key 'fps' in \\[input\\]"),
     ],
 )
