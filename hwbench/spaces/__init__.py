@@ -3,6 +3,7 @@
 from hwbench.spaces.cards import Card, load_card, read_card
 from hwbench.spaces.downloads import FetchedWeights, fetch_weights
 from hwbench.spaces.family import Ends, Family, families
+from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.loader import load_named, load_space, open_space, open_spaces, read_space
 from hwbench.spaces.resolve import load_result, resolve
 from hwbench.spaces.space import InputSize, StagedSpace
@@ -15,6 +16,7 @@ __all__ = [
     "Ends",
     "FetchedWeights",
     "Family",
+    "FeasibleSet",
     "Stage",
     "StageChoice",
     "SpaceUnion",

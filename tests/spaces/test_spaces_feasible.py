@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from random_spaces import brute, budget_of, number_of, spaces
 
 from hwbench.errors import InfeasibleBudget, InvalidValue, NotMeasured
-from hwbench.spaces import read_space
+from hwbench.spaces import FeasibleSet, read_space
 from hwbench.spaces.families import X3d
 from hwbench.spaces.families.x3d import Head, X3dEnds, X3dStemChoice
-from hwbench.spaces.feasible import GRID, FeasibleSet
+from hwbench.spaces.feasible import GRID
 from hwbench.spaces.space import StagedSpace
 from hwbench.spaces.stages import Stage
 from hwbench.spaces.sums import SpaceSums
