@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.requests import option, request
 from hwbench.api.search_request import SUPERNET_EPOCHS
+from hwbench.api.train_request import ON_ERROR, RAISE
 from hwbench.errors import InvalidFile, InvalidValue, NotMeasured, UnknownName
 from hwbench.registry import suggest
 
@@ -58,6 +59,12 @@ class ScoreboardRequest:
         blank=False,
         help="Data of the trainings, and for evaluators that need any; default: those of the source.",
     )
+    on_error: str = option(default=RAISE, choices=ON_ERROR, help="Unreadable videos: raise, skip or replace.")
+
+    def validate(self) -> None:
+        """Raises InvalidValue where no video is read that could be left out."""
+        if self.on_error != RAISE and not self.evaluator:
+            raise InvalidValue(f"--on-error {self.on_error} goes with --evaluator, which reads videos")
 
 
 @dataclass(frozen=True)
@@ -137,21 +144,31 @@ def _of_folder(workspace: Workspace, folder: Path, request: ScoreboardRequest, l
     for band in request.band:
         if band not in known:
             raise UnknownName(f"{folder}: no band {band!r}; {suggest(band, known)}")
+    data = _data(workspace, truth, request, listener)
     for name in request.evaluator:
-        truth = truth.with_scores(name, _scores(workspace, truth, name, request.data, listener))
+        truth = truth.with_scores(name, _scores(workspace, truth, name, data, listener))
         truth.write_scores()
     return judged(truth, request.band or None)
 
 
+def _data(workspace: Workspace, truth: GroundTruth, request: ScoreboardRequest, listener: Listener) -> StudyData:
+    """What evaluators may look at and train on; a listener hears where videos may be left out."""
+    from hwbench.api.study_data import Fidelity, StudyData, tell_unread
+
+    source = request.data or truth.data
+    tell_unread(source, request.on_error, listener)
+    return StudyData(workspace, source, Fidelity(SHORT_EPOCHS), on_error=request.on_error)
+
+
 def _scores(
-    workspace: Workspace, truth: GroundTruth, name: str, data: str | None, listener: Listener
+    workspace: Workspace, truth: GroundTruth, name: str, data: StudyData, listener: Listener
 ) -> dict[str, tuple[float, float]]:
     """What an evaluator says of each network of a ground truth, with the CPU time that it takes."""
     from hwbench.studies.evaluations import EvaluatorSetup
     from hwbench.studies.evaluators import evaluators, get
 
     networks = [_network(workspace, truth, one) for one in truth.networks]
-    setup = EvaluatorSetup(get(name), _context(workspace, truth, networks, data or truth.data, listener))
+    setup = EvaluatorSetup(get(name), _context(workspace, truth, networks, data, listener))
     made = setup.evaluator()
     found: dict[str, tuple[float, float]] = {}
     for done, (one, network) in enumerate(zip(truth.networks, networks), start=1):
@@ -175,18 +192,14 @@ def _network(workspace: Workspace, truth: GroundTruth, one: TrainedNetwork) -> N
 
 
 def _context(
-    workspace: Workspace, truth: GroundTruth, networks: list[Network], data: str, listener: Listener
+    workspace: Workspace, truth: GroundTruth, networks: list[Network], data: StudyData, listener: Listener
 ) -> Context:
     """What evaluators may use: the trained networks are those that a score is relative to."""
-    from hwbench.api.study_data import Fidelity, StudyData
     from hwbench.studies.evaluators import Context
 
-    of_data = StudyData(workspace, data, Fidelity(SHORT_EPOCHS))
-    inherited = _Inherited(workspace, of_data, networks, listener)
+    inherited = _Inherited(workspace, data, networks, listener)
     fitted = _left_out(workspace, truth, inherited.space_name)
-    return Context(
-        0, lambda count: networks[:count], of_data.top1, of_data.losses, of_data.clips, inherited.top1, fitted
-    )
+    return Context(0, lambda count: networks[:count], data.top1, data.losses, data.clips, inherited.top1, fitted)
 
 
 def _left_out(workspace: Workspace, truth: GroundTruth, space: str) -> FittedScores:

@@ -17,9 +17,8 @@ from hwbench.api.search_request import SUPERNET, SearchRequest
 from hwbench.api.search_rows import RowCutting
 from hwbench.api.search_sustained import for_minutes
 from hwbench.api.search_talk import begun_from, search_watch, tell_feasible, tell_predictions
-from hwbench.api.study_data import StudyData
+from hwbench.api.study_data import StudyData, tell_unread
 from hwbench.api.study_supernet import StudySupernet
-from hwbench.api.train_request import RAISE
 from hwbench.api.training_forecast import TrainingForecast, time_limit
 from hwbench.errors import InvalidValue
 from hwbench.specs.tensor import CLIP_CHANNELS
@@ -256,13 +255,10 @@ def _racing_on(request: SearchRequest, workspace: Workspace) -> SearchRequest:
 
 
 def _data(request: SearchRequest, workspace: Workspace, listener: Listener) -> StudyData:
-    """What is trained on; a listener hears that videos may be left out, since processes that read them are silent."""
+    """What is trained on; a listener hears where videos may be left out."""
     source, on_error = request.plan.data, request.on_error
-    if on_error != RAISE and (request.reads or request.plan.finalists):
-        listener.say(
-            f"unreadable videos are no error (--on-error {on_error}); "
-            f"hwbench data check {shlex.quote(source)} names them"
-        )
+    if request.reads or request.plan.finalists:
+        tell_unread(source, on_error, listener)
     return StudyData(workspace, source, request.fidelity, request.decoder, request.modality, on_error)
 
 

@@ -8,11 +8,13 @@ import functools
 import math
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from hwbench.api.listener import Listener
 from hwbench.api.reading import DECODER, RGB, reading_of
 from hwbench.api.resources import resources_for
 from hwbench.api.train_request import RAISE
@@ -120,6 +122,15 @@ class _StepWatch:
         """Seconds of an epoch; of one step alone with what came before it."""
         times = self._ends if len(self._ends) > 1 else [self._began, *self._ends]
         return self._of_an_epoch * (times[-1] - times[0]) / max(1, len(times) - 1)
+
+
+def tell_unread(source: str, on_error: str, listener: Listener) -> None:
+    """Says that videos may be left out, where they may: processes that read them are silent."""
+    if on_error != RAISE:
+        listener.say(
+            f"unreadable videos are no error (--on-error {on_error}); "
+            f"hwbench data check {shlex.quote(source)} names them"
+        )
 
 
 class StudyData:

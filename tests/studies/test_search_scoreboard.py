@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from hwbench.api.scoreboard import ScoreboardRequest, scoreboard
-from hwbench.errors import InvalidFile, InvalidValue, NotMeasured, UnknownName
+from hwbench.data import SyntheticSpec
+from hwbench.data.synthetic import prepare
+from hwbench.errors import InvalidFile, InvalidValue, NotMeasured, UnknownName, VideoError
 from hwbench.reports.result import read_result
 from hwbench.reports.trained import finished_runs
 from hwbench.spaces import load_space
@@ -49,6 +51,20 @@ def test_an_evaluator_is_scored_and_kept(workspace: Workspace, folder: Path) -> 
     assert next(one for one in again.board.standings if one.evaluator == "entropy").tau == entropy.tau
     assert json.dumps(result.to_json(), allow_nan=False)
     assert list(result.to_frame()["evaluator"]) == [one.evaluator for one in result.board.standings]
+
+
+def test_unreadable_videos_end_it_unless_they_are_left_out(workspace: Workspace, folder: Path) -> None:
+    clips = prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8))
+    sorted((clips / "train").rglob("*.mp4"))[0].write_text("no video")
+    asked = {"source": str(folder), "evaluator": ("zero-cost",), "data": str(clips)}
+    with pytest.raises(VideoError):
+        scoreboard(ScoreboardRequest(**asked), workspace=workspace)
+    keeper = Keeper()
+    scoreboard(ScoreboardRequest(**asked, on_error="skip"), keeper, workspace=workspace)
+    assert set(GroundTruth.read(folder).scores["zero-cost"]) == {f"n{i:02d}" for i in range(NETWORKS)}
+    assert any(line.startswith("unreadable videos are no error (--on-error skip)") for line in keeper.lines)
+    with pytest.raises(InvalidValue, match="--on-error skip goes with --evaluator"):
+        ScoreboardRequest(source=str(folder), on_error="skip")
 
 
 def test_of_a_study_those_count_that_were_trained(workspace: Workspace) -> None:
