@@ -270,6 +270,7 @@ def _profile_spaces(
                 rows = f"{table.precision}: {table.rows} of {table.rows_of_space} rows"
                 speaking.say(f"{rows}; --limit {request.limit} reached, the same command goes on")
             continue
+        _tell_few_networks(request, space, speaking)
         fresh = frozenset(row.workload for row in result.ok)
         profiling = _Profiling(replace(request, limit=left), workspace, campaign, speaking, space, fresh)
         try:
@@ -282,6 +283,18 @@ def _profile_spaces(
         result, tables = result.plus(measured), profiling.publish()
         accuracies += [replace(one, space=space.name) for one in of_space]
     return result, tuple(accuracies), tables
+
+
+def _tell_few_networks(request: ProfileRequest, space: StagedSpace, listener: Listener) -> None:
+    """Says where so few networks are asked for that the table alone predicts nothing; 0 asks for rows alone."""
+    from hwbench.latency.predictor import MIN_NETWORKS
+
+    least = min(MIN_NETWORKS, space.size())
+    if 0 < request.calibrate < least:
+        listener.say(
+            f"--calibrate {request.calibrate}: search and validate refuse a table with fewer than {least} calibration "
+            f"networks; the least is --calibrate {least}"
+        )
 
 
 @dataclass(frozen=True)

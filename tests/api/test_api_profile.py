@@ -109,9 +109,18 @@ def test_rows_are_measured_again_under_either_spelling(workspace, fake, monkeypa
     ears = Keeper()
     request = hwbench.ProfileRequest(**FEW, remeasure=True)
     assert hwbench.profile(request, ears, workspace=workspace).devices[0].ok == 6
-    assert "6 measured rows are measured again" in ears.lines[0]
+    assert any("6 measured rows are measured again" in line for line in ears.lines)
     for spelling in ("--remeasure", "--anew"):
         assert as_json(monkeypatch, workspace, "profile", *TYPED, spelling)["ok"] == 6
+
+
+@pytest.mark.parametrize(("networks", "few"), [(0, False), (1, True), (2, True), (3, False)])
+def test_too_few_networks_to_search_by_are_told_before_anything_is_measured(workspace, fake, networks, few):
+    ears = Keeper()
+    request = hwbench.ProfileRequest(precision="fp32", calibrate=networks, limit=1)
+    hwbench.profile(request, ears, workspace=workspace)
+    told = f"--calibrate {networks}: search and validate refuse a table with fewer than 3 calibration networks; "
+    assert ears.lines[0].startswith(told) == few
 
 
 def test_rows_that_spaces_share_are_measured_again_once(workspace, fake):
