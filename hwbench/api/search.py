@@ -117,7 +117,7 @@ def search(
     race = _race(request, workspace, name, space, data, listener)
     forecast = TrainingForecast.of(request, data, feasible, num_classes, races=len(settings.front_ms))
     startup = _startup(request, workspace.studies / name, forecast, earlier, listener)
-    watch = search_watch(listener, forecast)
+    watch = search_watch(listener, forecast, settings)
 
     def ready(known: Sequence[DevicePredictors], smaller: Sequence[NetworkSet], feasible: NetworkSet) -> Search:
         first, *further = device_budgets(

@@ -75,7 +75,7 @@ def _number(count: float) -> str:
     return f"{count:.0f}" if count < 1e6 else f"{count:.2e}"
 
 
-def search_watch(listener: Listener, forecast: TrainingForecast | None) -> SearchWatch:
+def search_watch(listener: Listener, forecast: TrainingForecast | None, settings: Settings) -> SearchWatch:
     """Tells a listener of trials, with the best score so far, and before the first of how long they will take."""
     from hwbench.studies.trials import SearchWatch
 
@@ -101,12 +101,12 @@ def search_watch(listener: Listener, forecast: TrainingForecast | None) -> Searc
             self.done += 1
             self.best = max(self.best, candidate.score)
             listener.evaluated(candidate)
-            self._tell_one(f"best {self.best:.4g}")
+            self._tell_one(f"best {settings.shown_score(self.best):.4g}")
 
         def gave_up(self, candidate: Candidate, epochs: int) -> None:
             self.done += 1
             self.given_up += 1
-            self._tell_one(f"best {self.best:.4g}, {self.given_up} given up")
+            self._tell_one(f"best {settings.shown_score(self.best):.4g}, {self.given_up} given up")
 
         def died(self, architecture: str, reason: str, again: bool) -> None:
             listener.say(f"{reason}; {architecture} {'runs again' if again else 'has no score'}")

@@ -72,10 +72,12 @@ def _print(result: SearchResult) -> None:
 
 def _print_points(result: SearchResult) -> None:
     """The best network within each budget."""
-    device, rows = result.settings.device, []
+    settings, rows = result.settings, []
     for point in result.front:
-        cells = ("", "", "", "", "none was measured within it") if point.best is None else _cells(point.best, device)
-        rows.append((result.settings.limit_text(point.budget_ms), *cells))
+        cells: tuple[str, ...] = ("", "", "", "", "none was measured within it")
+        if point.best is not None:
+            cells = _cells(settings.shown(point.best), settings.device)
+        rows.append((settings.limit_text(point.budget_ms), *cells))
     title = f"{result.study}: {result.trials} trials, the best within each budget"
     print_table(("budget", "score", "predicted", "measured", "within", "architecture"), rows, title=title)
 
@@ -91,7 +93,7 @@ def _print_spaces(result: SearchResult) -> None:
             f"{one.feasible:.0f}" if one.feasible < 1e6 else f"{one.feasible:.2e}",
             f"{one.share:.1%}",
             str(one.trials),
-            "-" if one.score is None else f"{one.score:.4g}",
+            "-" if one.score is None else f"{result.settings.shown_score(one.score):.4g}",
         )
         for budget_ms, best, spaces in points or [(result.settings.budget_ms, result.best, result.spaces)]
         for one in spaces
@@ -124,7 +126,7 @@ def _verdict(race: RaceResult) -> str:
 
 def _print_pareto(result: SearchResult) -> None:
     """The front with the best network, as a table."""
-    front = {candidate.architecture: candidate for candidate in (result.best, *result.pareto)}
+    front = {one.architecture: result.settings.shown(one) for one in (result.best, *result.pareto)}
     best = result.best.architecture
     device, ordered = result.settings.device, sorted(front, key=lambda key: front[key].predicted_s)
     rows = [("best" if key == best else "", *_cells(front[key], device)) for key in ordered]

@@ -27,20 +27,24 @@ def pareto(report: StudyReport) -> go.Figure:
     """Score over latency: every trial, the front, the measured candidates, the winner, the budget."""
     result = report.result
     figure = blank()
-    figure.add_trace(_points(result.history, "trials, predicted", GREY, symbol="circle", size=6, opacity=0.55))
-    front = _points(result.pareto, "front, predicted", BLUE, symbol="circle", size=7)
+
+    def points(candidates: Sequence[Candidate], name: str, color: str, **mark: Any) -> go.Scatter:
+        return _points([result.settings.shown(c) for c in candidates], name, color, **mark)
+
+    figure.add_trace(points(result.history, "trials, predicted", GREY, symbol="circle", size=6, opacity=0.55))
+    front = points(result.pareto, "front, predicted", BLUE, symbol="circle", size=7)
     figure.add_trace(front.update(mode="lines+markers", line={"color": BLUE, "width": 2, "shape": "hv"}))
     measured = [c for c in result.measured if c.measured_s is not None]
     others = [c for c in measured if c.architecture != result.best.architecture]
     answers = [point.best for point in result.front if point.best is not None]
     smaller = [answer for answer in answers if answer.architecture != result.best.architecture]
-    figure.add_trace(_points(others, "candidates, measured", ORANGE, symbol="diamond", size=10, measured=True))
+    figure.add_trace(points(others, "candidates, measured", ORANGE, symbol="diamond", size=10, measured=True))
     if smaller:
-        figure.add_trace(_points(smaller, "best of smaller budgets", GREEN, symbol="star", size=13, measured=True))
+        figure.add_trace(points(smaller, "best of smaller budgets", GREEN, symbol="star", size=13, measured=True))
     best = [result.best]
     at = result.best.measured_s is not None
     name = "winner, measured" if at else "winner, predicted"
-    figure.add_trace(_points(best, name, VERMILLION, symbol="star", size=16, measured=at))
+    figure.add_trace(points(best, name, VERMILLION, symbol="star", size=16, measured=at))
     for budget in result.settings.front_ms:
         figure.add_vline(x=budget, line={"color": VERMILLION, "width": 1.5, "dash": "dash"})
         place = {"showarrow": False, "xanchor": "right", "yanchor": "bottom", "xshift": -4}
@@ -78,7 +82,7 @@ def predicted_measured(groups: Sequence[Group], spread: float | None) -> go.Figu
 
 def history(report: StudyReport) -> go.Figure:
     """Score of each trial, and the best so far."""
-    trials = sorted(report.result.history, key=lambda c: c.trial)
+    trials = list(map(report.result.settings.shown, sorted(report.result.history, key=lambda c: c.trial)))
     numbers = [c.trial for c in trials]
     figure = blank()
     text = [_hover(c) for c in trials]

@@ -110,10 +110,11 @@ def _tiles(report: StudyReport) -> Iterator[tuple[str, str, str]]:
     yield "budget", f"{result.settings.budget_ms:g} ms", how + (", of a new frame" if result.settings.streaming else "")
     race = result.races.get(result.settings.budget_ms)
     raced = None if race is None else race.top1(best.architecture)
+    score = result.settings.shown_score(best.score)
     if raced is None:
-        yield "score", f"{best.score:.5g}", report.unit
+        yield "score", f"{score:.5g}", report.unit
     else:  # the best of many scores is a lucky one
-        yield "top-1 in its race", f"{raced:.1%}", f"trained anew; its score was {best.score:.4g}"
+        yield "top-1 in its race", f"{raced:.1%}", f"trained anew; its score was {score:.4g}"
     for model in report.models:
         top1 = DASH if model.top1_after is None else f"{model.top1_after:.1%}"
         size = "file not found" if model.num_bytes is None else format_bytes(model.num_bytes)

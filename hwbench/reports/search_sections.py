@@ -10,6 +10,7 @@ from hwbench.reports.fragments import DASH, code, figure, missing, number, numbe
 from hwbench.reports.guessing import FEWEST_DRAWS, Guessing
 from hwbench.reports.markup import Html, element, table
 from hwbench.reports.profiled import Missing
+from hwbench.reports.result import StoredResult
 from hwbench.reports.study import StudyReport
 from hwbench.studies.candidates import Candidate
 from hwbench.studies.race import FAILED, RaceResult, RaceStanding
@@ -24,7 +25,7 @@ def front(report: StudyReport) -> Iterator[Html]:
         return
     yield element("h2", "The best network within each budget")
     rows = [
-        (f"{point.budget_ms:g}", f"{point.feasible:,.0f}", *_answer(point.best, result.races.get(point.budget_ms)))
+        (f"{point.budget_ms:g}", f"{point.feasible:,.0f}", *_answer(point.best, point.budget_ms, result))
         if point.best is not None
         else (f"{point.budget_ms:g}", f"{point.feasible:,.0f}", *[DASH] * 4, "none was measured within it")
         for point in result.front
@@ -114,7 +115,7 @@ def cost(report: StudyReport) -> Iterator[Html]:
     if result.trials > len(result.history):
         caption += f" {result.trials - len(result.history)} more trials ended without a score."
     if guessing is not None and guessing.expected:
-        drawn = search_figures.random_draws(drawn, guessing.expected)
+        drawn = search_figures.random_draws(drawn, list(map(report.result.settings.shown_score, guessing.expected)))
         caption += (
             f" Random: the expected best of as many uniform draws, from the {len(guessing.draws)} draws of the study; "
             "more of them would say more."
@@ -160,10 +161,10 @@ def _guessing_words(guessing: Guessing, report: StudyReport) -> Iterator[str]:
         )
     if guessing.expected:
         tried = len(guessing.draws)
-        gain = guessing.best - guessing.expected[-1]
+        drawn, best = map(report.result.settings.shown_score, (guessing.expected[-1], guessing.best))
         yield (
-            f"By the study's own score the best of {tried} random networks is expected at {guessing.expected[-1]:.4g}; "
-            f"the search came to {guessing.best:.4g}, {gain:+.4g}."
+            f"By the study's own score the best of {tried} random networks is expected at {drawn:.4g}; "
+            f"the search came to {best:.4g}, {best - drawn:+.4g}."
         )
     elif not report.result.front:
         yield f"{len(guessing.draws)} trials were uniform draws; {FEWEST_DRAWS} are needed to say what draws come to."
@@ -178,11 +179,12 @@ def _guessing_words(guessing: Guessing, report: StudyReport) -> Iterator[str]:
             )
 
 
-def _answer(best: Candidate, race: RaceResult | None) -> tuple[str, ...]:
+def _answer(best: Candidate, budget_ms: float, result: StoredResult) -> tuple[str, ...]:
     measured = DASH if best.measured_s is None else number(best.measured_s)
+    race, score = result.races.get(budget_ms), result.settings.shown_score(best.score)
     top1 = None if race is None else race.top1(best.architecture)
     raced = DASH if top1 is None else f"{top1:.1%}"
-    return f"{best.score:.6g}", raced, number(best.predicted_s), measured, code(best.architecture)
+    return f"{score:.6g}", raced, number(best.predicted_s), measured, code(best.architecture)
 
 
 def _race_row(round: int, standing: RaceStanding) -> tuple[str, ...]:

@@ -42,9 +42,10 @@ def pareto(report: StudyReport) -> Iterator[Html]:
     devices = [device for device in result.settings.budgets_ms if device != result.target.device]
     columns = ("score", "predicted (ms)", "measured (ms)", *_further_columns(devices), "architecture")
     aligned = range(len(columns) - 1)
-    rows = [_candidate_row(c) for c in result.pareto]
+    rows = [_candidate_row(result.settings.shown(c)) for c in result.pareto]
     yield numbers(f"The front as numbers ({len(rows)})", columns, rows, aligned)
-    measured = [_candidate_row(c) for c in sorted(result.measured, key=lambda c: -c.score)]
+    by_score = sorted(result.measured, key=lambda c: -c.score)
+    measured = [_candidate_row(result.settings.shown(c)) for c in by_score]
     yield numbers(f"The measured candidates as numbers ({len(measured)})", columns, measured, aligned)
     yield reproduce(commands.search(result))
 

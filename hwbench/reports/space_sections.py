@@ -56,7 +56,7 @@ def _space_row(budget_ms: float, best: Candidate | None, one: SpaceShare, result
         f"{one.feasible:,.0f}" if one.feasible < 1e9 else f"{one.feasible:.3g}",
         f"{one.share:.1%}",
         str(one.trials),
-        DASH if one.score is None else f"{one.score:.6g}",
+        DASH if one.score is None else f"{result.settings.shown_score(one.score):.6g}",
         DASH if own is None or own.measured_s is None else number(own.measured_s),
         "won" if own is not None and own is best else "",
         DASH if own is None else code(own.architecture),

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hwbench.errors import InvalidValue
 from hwbench.spaces.begun import learned_sources
 from hwbench.specs import AUTO, STREAM
 from hwbench.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from hwbench.studies.candidates import Candidate
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESERVED = ("zoo",)
@@ -23,6 +26,8 @@ _LATER = (
     "begun_from", "modality",
 )  # fmt: skip
 
+# Its scores are means of a posterior: of a top-1, or of what is no greater than 0.
+FITTED = "fitted"
 # The confidence of a prediction alone: measured above it as often as below.
 EVEN = 0.5
 OBJECTIVES = ("score", "score,latency")
@@ -180,6 +185,14 @@ class Settings:
         if self.max_activation_bytes:
             texts.append(f"activations of {format_bytes(self.max_activation_bytes)}")
         return ", ".join(texts)
+
+    def shown_score(self, score: float) -> float:
+        """A score as it is shown: a predicted top-1, which has no bound, is at most 1."""
+        return min(score, 1.0) if self.evaluator == FITTED else score
+
+    def shown(self, candidate: Candidate) -> Candidate:
+        """A candidate with its score as it is shown; candidates are put in order before."""
+        return replace(candidate, score=self.shown_score(candidate.score))
 
     @property
     def default_study(self) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -194,6 +195,25 @@ def test_a_study_that_was_interrupted_goes_on(run, workspace, monkeypatch, comma
     words = shlex.split(err.strip().partition("hwbench search")[2])
     status, out, err = run("search", *words, "--trials", "2")
     assert status == 0, err
+
+
+def test_a_predicted_top1_is_shown_as_1_at_most(run, workspace, space):
+    rng = np.random.default_rng(0)
+    drawn = dict.fromkeys(space.random(rng) for _ in range(60))
+    depths = {one: sum(int(one[f"s{n}.depth"]) for n in (1, 2, 3)) for one in drawn}
+    rows = [f'"{one.key}",12,{min(1.0, 0.5 + depth / 12)}' for one, depth in depths.items()]
+    Path("trained.csv").write_text("\n".join(["architecture,epochs,top1", *rows]) + "\n")
+    asked = ("search", "--budget", "6ms", "--trials", "4", "--learn-from", "trained.csv", "--evaluator", "fitted")
+    scores = [one["score"] for one in json.loads(run(*asked, "--study", "high", "--json")[1])["pareto"]]
+    assert max(scores) > 1.001  # as it is, for what reads it and for the order
+    status, out, err = run(*asked, "--study", "high")
+    assert status == 0, err
+    best = next(line for line in out.splitlines() if line.split()[:1] == ["best"])
+    assert best.split()[1] == "1"
+    assert run("report", "high", "--out", "page.html")[0] == 0
+    shown = re.findall(r"score ([0-9.]+), predicted", Path("page.html").read_text())
+    assert shown
+    assert max(map(float, shown)) == 1
 
 
 def test_a_study_kept_elsewhere_without_a_copy_of_its_settings_goes_on_with_a_budget(run, workspace):
