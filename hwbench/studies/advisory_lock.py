@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 from weakref import WeakSet
@@ -118,6 +118,11 @@ class _Holder:
     def _cut(self) -> None:
         """Ends all connections: libpq itself waits for an answer for ever."""
         self._lost = f"no answer within {self._answer_s:g} s"
-        for connection in list(self._used):
-            with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as one:  # may be closed
-                one.shutdown(socket.SHUT_RDWR)
+        cut(self._used)
+
+
+def cut(connections: Iterable[Any]) -> None:
+    """Ends connections of psycopg, and whatever waits on them."""
+    for connection in list(connections):
+        with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as one:  # may be closed
+            one.shutdown(socket.SHUT_RDWR)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import (
@@ -26,7 +28,7 @@ from sqlalchemy.exc import (
 
 from hwbench.errors import InvalidValue, MissingDependency, WorkspaceError
 from hwbench.printable import printable
-from hwbench.studies.advisory_lock import ANSWER_S, advisory_lock
+from hwbench.studies.advisory_lock import ANSWER_S, advisory_lock, cut
 from hwbench.studies.stored_settings import MARKER as MARKER
 
 if TYPE_CHECKING:
@@ -134,10 +136,16 @@ class StudyStorage:
             _require("psycopg", "postgres")
             url = url.set(drivername=_DRIVER)
             options = {name: value for name, value in _CONNECTION.items() if name not in url.query}
-        storage = self._constructed(
-            url.render_as_string(hide_password=False),
-            engine_kwargs={"pool_pre_ping": True, "connect_args": options},
-        )
+        limited = _first_answer() if url.drivername == _DRIVER else contextlib.nullcontext()
+        with limited as on_connection:
+            storage = self._constructed(
+                url.render_as_string(hide_password=False),
+                engine_kwargs={
+                    "pool_pre_ping": True,
+                    "connect_args": options,
+                    "pool_events": [(on_connection, "connect")] if on_connection else [],
+                },
+            )
         try:
             yield storage
         finally:
@@ -204,6 +212,39 @@ class StudyStorage:
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return printable(text, 300)
+
+
+@contextmanager
+def _first_answer() -> Iterator[Callable[..., None]]:
+    """Limits how long a server may take for the block; yields what is told of each connection of psycopg.
+
+    Raises:
+        StorageInternalError: It took longer, so that its connections were ended: libpq itself waits for ever.
+    """
+    from optuna.exceptions import StorageInternalError
+
+    connections, late = WeakSet[Any](), threading.Event()
+
+    def end() -> None:
+        late.set()
+        cut(connections)
+
+    def on_connection(connection: Any, *_: object) -> None:
+        connections.add(connection)
+        if late.is_set():
+            cut([connection])
+
+    timer = threading.Timer(_TIMEOUT_S, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield on_connection
+    except SQLAlchemyError:
+        if not late.is_set():
+            raise
+        raise StorageInternalError(f"no answer within {_TIMEOUT_S} s") from None
+    finally:
+        timer.cancel()
 
 
 def check_marker(folder: Path, storage: StudyStorage | None, journal: Path) -> None:

@@ -1,8 +1,10 @@
 """``hwbench dashboard`` on studies in their folder and elsewhere; the page is that of optuna-dashboard."""
 
+import contextlib
 import http.client
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -11,7 +13,7 @@ import pytest
 
 import hwbench
 from hwbench.cli.main import main
-from hwbench.errors import InvalidFile, InvalidValue, MissingDependency
+from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, WorkspaceError
 from hwbench.interpreter import python_environment
 from hwbench.studies.dashboard import read_only
 from hwbench.studies.storage import StudyStorage
@@ -37,6 +39,16 @@ def ask(url, method, path, **headers):
     body = answer.read()
     connection.close()
     return answer.status, body
+
+
+def let_in(server):
+    """Takes connections as PostgreSQL does, without a password, and answers nothing that is asked on them."""
+    kept = []
+    with contextlib.suppress(OSError):  # the test is over
+        while True:
+            kept.append(server.accept()[0])
+            kept[-1].recv(10_000)
+            kept[-1].sendall(b"R\0\0\0\x08\0\0\0\0" + b"Z\0\0\0\x05I")
 
 
 def told(environ):
@@ -119,6 +131,18 @@ def test_what_cannot_be_shown(study, workspace, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna_dashboard", None)
     with pytest.raises(MissingDependency, match=r"pip install 'hwbench\[dashboard\]'"):
         opened(workspace)
+
+
+def test_a_postgresql_that_hangs_is_one_line(study, workspace, monkeypatch):
+    pytest.importorskip("psycopg", reason="pip install 'hwbench[postgres]'")
+    monkeypatch.setattr("hwbench.studies.storage._TIMEOUT_S", 1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=let_in, args=(server,), daemon=True).start()
+        url = f"postgresql://me@127.0.0.1:{server.getsockname()[1]}/studies?sslmode=disable&gssencmode=disable"
+        (workspace.studies / "mine" / "storage.txt").write_text(f"{url}\n")
+        with pytest.raises(WorkspaceError, match=r"study 'mine': postgresql://me@.*: no answer within 1 s; ") as told:
+            opened(workspace)
+    assert "\n" not in str(told.value)
 
 
 def test_a_missing_dashboard_is_one_line(study, workspace, monkeypatch, capfd):
