@@ -163,11 +163,11 @@ class RowCutting:
         from hwbench.api.occasions import begin_occasion
         from hwbench.api.tables import publish, rows_left_out
         from hwbench.devices import load_device
-        from hwbench.latency import LatencyTable, table_path
+        from hwbench.latency import load_table, table_path
         from hwbench.measure.store import MeasurementStore
 
         precision, variant = rows[0].precision, self.request.variant
-        table = LatencyTable.read(table_path(self.workspace.root, target, precision, variant))
+        table = load_table(self.workspace, target, precision, self.request.spaces[0], variant)
         watch = campaigns.CampaignProgress(self.listener)
         with (
             MeasurementStore(self.workspace.store) as store,
@@ -197,6 +197,9 @@ class RowCutting:
                     f"{table.command(self.request.spaces[0])}"
                 )
                 return None
+            if not (own := table_path(self.workspace.root, target, precision, variant)).is_file():
+                own.parent.mkdir(parents=True, exist_ok=True)
+                table.write(own)  # the rows that came with hwbench, beside which the new ones stand
             store.claim(rows, target)
             try:
                 missing = campaign.missing(rows)

@@ -168,6 +168,24 @@ def test_a_table_that_takes_no_row_does_not_hold_up_those_of_other_devices(works
     assert sum("taken under other conditions" in line for line in ears.lines) == 1
 
 
+def test_rows_are_added_to_a_table_that_came_with_hwbench(workspace, fake, tmp_path, monkeypatch):
+    box, came = replace(TARGET, device="box"), tmp_path / "came"
+    for root in (came, workspace.root):
+        (root / "profiles" / "box").mkdir(parents=True)
+    (workspace.root / "profiles" / "box" / "device.toml").write_text(
+        'schema = 1\nname = "box"\ntransport = "local"\nthreads = 1\n'
+    )
+    path = table_path(came, box, INT8)
+    LatencyTable(box, INT8, list(read(workspace)), adaptive=True).write(path)
+    monkeypatch.setattr("hwbench.latency.table.shipped", lambda: came)
+    before = path.read_bytes()
+    result = ask(workspace, device="box")
+    own = LatencyTable.read(table_path(workspace.root, box, INT8))
+    assert 0 < result.cut_rows.rows == len(own) - len(LatencyTable.read(path))
+    assert own.adaptive
+    assert path.read_bytes() == before
+
+
 def test_measure_rows_is_a_number_of_rows():
     with pytest.raises(InvalidValue, match="measure-rows"):
         hwbench.SearchRequest(budget="1ms", measure_rows=-1)
