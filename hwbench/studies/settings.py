@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from hwbench.errors import InvalidValue
-from hwbench.spaces.begun import learned_sources
 from hwbench.specs import AUTO, STREAM
 from hwbench.units import format_bytes, format_duration
 
@@ -129,6 +128,8 @@ class Settings:
     @property
     def sources(self) -> tuple[str, ...]:
         """Studies and folders whose trainings the study begins from, as ``--learn-from`` named them."""
+        from hwbench.spaces.begun import learned_sources  # which loads NumPy
+
         return learned_sources(self.begun_from or self.effort)
 
     @property
