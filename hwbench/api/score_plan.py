@@ -96,7 +96,7 @@ def going_on(request: SearchRequest, stored: Mapping[str, object]) -> SearchRequ
     Raises:
         InvalidValue: The evaluator of the study does not go with the rest of the request.
     """
-    from hwbench.studies.settings import learned_sources
+    from hwbench.spaces.begun import learned_sources
 
     evaluator, data, effort = stored.get("evaluator"), stored.get("data"), stored.get("effort")
     sources = learned_sources(str(stored.get("begun_from") or effort))

@@ -48,12 +48,6 @@ def transferred_from(rows: str) -> str | None:
     return rows.removeprefix(_TRANSFERRED) if rows.startswith(_TRANSFERRED) else None
 
 
-def learned_sources(told: str) -> tuple[str, ...]:
-    """Studies and tables that trainings are from, by what ``hwbench.api.learning.Learned.effort`` says of them."""
-    match = _LEARNED.fullmatch(told)
-    return tuple(match[1].split(", ")) if match else ()
-
-
 @dataclass(frozen=True)
 class Settings:
     """Everything that decides what the trials of a study mean.

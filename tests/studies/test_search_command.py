@@ -152,23 +152,23 @@ def test_the_same_command_goes_on(run):
 @pytest.mark.parametrize(
     ("options", "written"),
     [
-        ((), "--space x3d-tiny --device local --precision int8 --budget 4.2ms {usual} --seed 0 --study half"),
-        (("--budget", "4ms,4.2ms"), "--budget 4ms,4.2ms {usual} --seed 0 --study half"),
+        ((), "--space x3d-tiny --device local --precision int8 --budget 4.2ms {usual} --seed 0 {learned} --study half"),
+        (("--budget", "4ms,4.2ms"), "--budget 4ms,4.2ms {usual} --seed 0 {learned} --study half"),
         (
             ("--sampler", "tpe", "--objective", "score,latency", "--seed", "3"),
-            "--evaluator fitted --sampler tpe --objective score,latency --seed 3 --study half",
+            "--evaluator fitted --sampler tpe --objective score,latency --seed 3 {learned} --study half",
         ),
         (
             ("--storage", "sqlite:///half.db"),
-            "--budget 4.2ms {usual} --seed 0 --storage sqlite:///{root}/half.db --study half",
+            "--budget 4.2ms {usual} --seed 0 {learned} --storage sqlite:///{root}/half.db --study half",
         ),
         (
             ("--confidence", "0.9", "--max-file-size", "2MB", "--max-activations", "8MiB"),
-            "--seed 0 --confidence 0.9 --max-file-size 2000000B --max-activations 8388608B --study half",
+            "--seed 0 --confidence 0.9 --max-file-size 2000000B --max-activations 8388608B {learned} --study half",
         ),
         (
             ("--sustained", "--budget", "4.2ms,5ms"),
-            "--budget 4.2ms,5ms {usual} --seed 0 --sustained --study half",
+            "--budget 4.2ms,5ms {usual} --seed 0 --sustained {learned} --study half",
         ),
         (
             ("--learn-from", "some.csv", "--learn-from", "other trainings.csv", "--evaluator", "fitted"),
@@ -191,7 +191,8 @@ def test_a_study_that_was_interrupted_goes_on(run, workspace, monkeypatch, comma
     assert (status, out) == (2, "")
     assert "study 'half' has no result: its search has not finished" in err
     usual = "--evaluator fitted --sampler thompson --objective score"
-    assert err.rstrip().endswith(written.format(root=workspace.root, usual=usual))
+    learned = "--learn-from x3d-tiny.trained.csv"  # which comes with the space
+    assert err.rstrip().endswith(written.format(root=workspace.root, usual=usual, learned=learned))
     words = shlex.split(err.strip().partition("hwbench search")[2])
     status, out, err = run("search", *words, "--trials", "2")
     assert status == 0, err
