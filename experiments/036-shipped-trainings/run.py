@@ -1,36 +1,62 @@
 """The trainings that come with the space x3d-mini, and what is worth what is learned from them. See README.md.
 
 python experiments/036-shipped-trainings/run.py table      # search_spaces/x3d-mini.trained.csv: rows of 031 and 033
-python experiments/036-shipped-trainings/run.py train      # rows/: winners.json, as many processes as there are cores
 python experiments/036-shipped-trainings/run.py summary    # results.json, in seconds
+python experiments/036-shipped-trainings/run.py transfer   # transfer.json, in ten minutes
+python experiments/036-shipped-trainings/run.py studies    # studies.json, in an hour
 """
 
 import argparse
 import csv
 import json
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import optuna
 import torch
+from optuna.distributions import CategoricalDistribution
 
 from hwbench.api.learning import coming_with, learn_from
+from hwbench.api.study_data import Fidelity
 from hwbench.spaces import load_space
+from hwbench.spaces.protocols import NetworkSums
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture
+from hwbench.studies.earlier import EarlierTrainings
+from hwbench.studies.fidelities import FULL, ScoreObservation
 from hwbench.studies.fitted_scores import FittedScores
+from hwbench.studies.front import FrontSampler
 from hwbench.studies.ground_truth import GroundTruth
+from hwbench.studies.posterior import Posterior
+from hwbench.studies.posterior_layout import Layout
 from hwbench.studies.ranking import rank_interval
+from hwbench.studies.thompson import Thompson
 from hwbench.testing.experiments import neighbour
 from hwbench.workspace import TRAINED, Workspace, shipped
 
 HERE = Path(__file__).resolve().parent
-ROWS, WINNERS, RESULTS = HERE / "rows", HERE / "winners.json", HERE / "results.json"
-SPACE, CLASSES, SEEDS = "x3d-mini", 48, (0, 1, 2)
-DATA = "synthetic:motion48:small"
+RESULTS, TRANSFER, STUDIES = (HERE / f"{name}.json" for name in ("results", "transfer", "studies"))
+SPACE, CLASSES = "x3d-mini", 48
+DATA, OTHER, LENGTH = "synthetic:motion48:small", "elsewhere", Fidelity(12)
+# Trainings of its own that a study has, and draws of them.
+OWN, DRAWS = (0, 6, 12, 24, 48), 10
+
+# Of the studies: trials, landscapes, and from what they begin with how many uniform draws.
+TRIALS, LANDSCAPES = 24, 12
+WAYS = (
+    ("nothing", 12),
+    ("the table, as of other data", 0),
+    ("the table, as of other data", 6),
+    ("shuffled, as of other data", 0),
+    ("shuffled, as of other data", 6),
+)
 
 recipes, compared = neighbour(HERE.parent / "031-recipes"), neighbour(HERE.parent / "033-equal-ms-muon")
+spending = neighbour(HERE.parent / "032-spending")
 # The same recipe, data, and length; what is trained twice with one seed is one training.
 FOLDERS = (recipes.ROWS, recipes.FOUND, compared.ROWS)
 
@@ -49,14 +75,6 @@ def table() -> None:
             writer.writerow((architecture, recipes.EPOCHS, seed, top1, DATA))
 
 
-def winners() -> Iterator[Any]:
-    """Trainings of what searches found that learned from the table."""
-    for name, architecture in json.loads(WINNERS.read_text())["networks"].items():
-        yield from (
-            recipes.Job({"name": name, "architecture": architecture}, seed, recipes.EPOCHS, ROWS) for seed in SEEDS
-        )
-
-
 def summary() -> None:
     workspace = Workspace.find()
     space = load_space(workspace, SPACE)
@@ -73,33 +91,124 @@ def summary() -> None:
         true = [statistics.fmean(training.top1 for training in one.trainings) for one in networks]
         tau = rank_interval(said, true, [bands[one.band] for one in networks])
         results[name] = {"networks": len(networks), "tau": [round(x, 3) for x in (tau.value, tau.low, tau.high)]}
-    results["winners"] = trained()
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     print(json.dumps(results, indent=1))
 
 
-def trained() -> Mapping[str, list[float]]:
-    """Top-1 of each seed, by winner."""
-    found: dict[str, list[float]] = {}
-    for path in sorted(ROWS.glob("*.json")):
-        row = json.loads(path.read_text())
-        found.setdefault(row["name"], []).append(round(row["top1"], 4))
-    return found
+def observations(data: str) -> tuple[ScoreObservation, ...]:
+    """The trainings of the table, as a study on this data takes them."""
+    workspace = Workspace.find()
+    return learn_from(workspace, load_space(workspace, SPACE), coming_with(workspace, [SPACE])).at(LENGTH, data)
+
+
+def shuffled(told: Sequence[ScoreObservation]) -> tuple[ScoreObservation, ...]:
+    """The same scores of other networks: trainings that say nothing."""
+    order = np.random.default_rng(36).permutation(len(told))
+    return tuple(replace(one, score=told[other].score) for one, other in zip(told, order, strict=True))
+
+
+def against(told: Sequence[ScoreObservation]) -> tuple[ScoreObservation, ...]:
+    """The opposite of what they say."""
+    return tuple(replace(one, score=1 - one.score) for one in told)
+
+
+# What a study may begin from.
+BEGINNINGS: Mapping[str, Callable[[], tuple[ScoreObservation, ...]]] = {
+    "nothing": tuple,
+    "the table, as of other data": lambda: observations(OTHER),
+    "the table, as of the same data": lambda: observations(DATA),
+    "shuffled, as of other data": lambda: shuffled(observations(OTHER)),
+    "the opposite, as of other data": lambda: against(observations(OTHER)),
+}
+
+
+def transfer() -> None:
+    """How well a model ranks the 48 networks of 018 (trained with SGD) that begins from the table, with few of its own.
+
+    No training of the 48 is learned from, neither of the table nor of the study.
+    """
+    truth = GroundTruth.read(recipes.truth.HERE).networks
+    judged = [one for one in truth if len(one.trainings) >= 6]
+    later = [one for one in truth if len(one.trainings) < 6]
+    names, bands = {one.architecture for one in judged}, [int(one.band == "edge") for one in judged]
+    true = [statistics.fmean(training.top1 for training in one.trainings) for one in judged]
+    sums = SpaceSums.of(load_space(Workspace.find(), SPACE), lambda block, x: 1.0, num_classes=CLASSES)
+    begun = {name: [one for one in made() if one.architecture.key not in names] for name, made in BEGINNINGS.items()}
+    rng, found = np.random.default_rng(0), dict[str, dict[str, list[float]]]()
+    for count in OWN:
+        for _ in range(DRAWS if count else 1):
+            drawn = [later[place] for place in rng.choice(len(later), count, replace=False)]
+            own = [
+                ScoreObservation(Architecture.parse(one.architecture), one.trainings[0].top1, FULL, number)
+                for number, one in enumerate(drawn)
+            ]
+            for name, before in begun.items():
+                if own or before:
+                    model = FittedScores(sums, (*before, *own))
+                    said = [model.predict(Architecture.parse(one.architecture)).mean for one in judged]
+                    tau = rank_interval(said, true, bands).value
+                    found.setdefault(str(count), {}).setdefault(name, []).append(tau)
+        means = {name: round(statistics.fmean(taus), 3) for name, taus in found[str(count)].items()}
+        print(count, means, flush=True)
+        merged = json.loads(TRANSFER.read_text()) if TRANSFER.is_file() else {}
+        TRANSFER.write_text(json.dumps(merged | {str(count): means}, indent=1) + "\n")
+
+
+def studies() -> None:
+    """Studies of 24 trainings on landscapes of 032's kind, drawn from trainings with SGD: what beginnings are worth.
+
+    Regret to the best within each of two budgets, after a race of two, in points; the mean over landscapes and studies.
+    """
+    rows = [
+        ScoreObservation(Architecture.parse(one.architecture), training.top1, FULL, number * 10 + seed)
+        for number, one in enumerate(GroundTruth.read(recipes.truth.HERE).networks)
+        for seed, training in enumerate(one.trainings)
+    ]
+    model = Posterior.fit(Layout(spending.sets()[-1].sums), rows, spread=spending.SPREAD)
+    found: dict[str, list[float]] = json.loads(STUDIES.read_text()) if STUDIES.is_file() else {}
+    for number in range(LANDSCAPES):
+        true = model.draw(np.random.default_rng([36, number]))
+        for name, startup in WAYS:
+            way = f"{name}; {startup} draws"
+            if len(found.setdefault(way, [])) <= number:
+                found[way].append(study(true, BEGINNINGS[name](), startup, model.noise, number))
+                STUDIES.write_text(json.dumps(found, indent=1) + "\n")
+                print(number, way, [round(float(np.mean(found[way])), 2), found[way][-1]], flush=True)
+
+
+def study(true: NetworkSums, before: Sequence[ScoreObservation], startup: int, noise: float, seed: int) -> float:
+    """The mean regret of a study within its budgets, in points."""
+    sets, rng = spending.sets(), np.random.default_rng([seed, 1])
+    made = optuna.create_study(
+        direction="maximize",
+        sampler=FrontSampler(sets, Thompson, seed=seed, startup=startup, known=before),
+    )
+    first = EarlierTrainings(tuple(before)).best(sets)
+    for network in first:
+        made.enqueue_trial(dict(network.choices))
+    choices = {name: CategoricalDistribution(values) for name, values in sets[-1].space.values.items()}
+    scores = dict[Architecture, float]()
+    for _ in range(TRIALS):
+        trial = made.ask(choices)
+        network = sets[-1].space.of_params(trial.params)
+        scores[network] = true.total(network) + float(rng.normal(0, noise))
+        made.tell(trial, scores[network])
+    regrets = []
+    for one in sets:
+        winner = spending.winner(
+            scores, one.budget_s, 2, lambda network: true.total(network) + float(rng.normal(0, noise))
+        )
+        regrets.append(one.best(true).score - true.total(winner))
+    return round(100 * statistics.fmean(regrets), 3)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("table", "train", "summary"))
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--until", type=float, default=float("inf"), help="seconds after which no training is begun")
-    given = parser.parse_args()
+    commands = {"table": table, "summary": summary, "transfer": transfer, "studies": studies}
+    parser.add_argument("command", choices=commands)
     torch.set_num_threads(1)
-    if given.command == "table":
-        table()
-    elif given.command == "train":
-        recipes.train_all(winners(), given.device, given.until)
-    else:
-        summary()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    commands[parser.parse_args().command]()
 
 
 if __name__ == "__main__":

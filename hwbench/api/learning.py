@@ -36,7 +36,7 @@ _COLUMNS = ("architecture", "epochs", "top1")
 
 @dataclass(frozen=True)
 class _Trained:
-    """What one training said of a network, and how long it was.
+    """What one training said of a network, how long it was, and on which data; empty: not known.
 
     ``made`` is how a study trained it, ``Settings`` without what is about latency; None: not by a study that goes on.
     """
@@ -45,6 +45,7 @@ class _Trained:
     score: float
     fidelity: Fidelity
     training: int
+    data: str = ""
     made: _Made | None = None
 
 
@@ -81,13 +82,14 @@ class Learned:
 
     @property
     def observations(self) -> tuple[ScoreObservation, ...]:
-        """What they said; the longest trainings are at full length."""
-        return self.at(max((one.fidelity for one in self.trained), key=_amount))
+        """What they said; the longest trainings are at full length, and on the data that is asked about."""
+        longest = max(self.trained, key=lambda one: _amount(one.fidelity))
+        return self.at(longest.fidelity, longest.data)
 
-    def at(self, full: Fidelity) -> tuple[ScoreObservation, ...]:
-        """What they said, beside trainings of this length."""
+    def at(self, full: Fidelity, data: str) -> tuple[ScoreObservation, ...]:
+        """What they said, beside trainings of this length on this data."""
         from hwbench.specs import Architecture
-        from hwbench.studies.fidelities import ScoreObservation, doublings
+        from hwbench.studies.fidelities import OTHER_DATA, ScoreObservation, doublings
 
         found = []
         for one in self.trained:
@@ -95,10 +97,14 @@ class Learned:
                 doublings(one.fidelity.epochs, full.epochs),
                 doublings(one.fidelity.frames_share, full.frames_share),
                 doublings(one.fidelity.resolution_share, full.resolution_share),
+                OTHER_DATA if self._is_other(one, data) else 0.0,
             )
             apart = amounts if any(amounts) else ()
             found.append(ScoreObservation(Architecture.parse(one.architecture), one.score, apart, -1 - one.training))
         return tuple(found)
+
+    def _is_other(self, one: _Trained, data: str) -> bool:
+        return bool(one.data and data) and one.data != data
 
     def same_as(self, settings: Settings) -> dict[str, float]:
         """Scores by architecture of the trainings that a study of these settings would only repeat."""
@@ -211,6 +217,11 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
     return Learned(tuple(sources), next(iter(units.values())), tuple(_each_once(trained)))
 
 
+def seen(data: str, modality: str) -> str:
+    """What networks were trained on: videos, and what they saw of them where that is no picture."""
+    return f"{data} as {modality}" if modality else data
+
+
 def _each_once(trained: Sequence[_Trained]) -> list[_Trained]:
     """Without trainings that a study took over from another one: their scores are no further observations."""
     found, seen = list[_Trained](), set[tuple[str, Fidelity, _Made]]()
@@ -252,12 +263,12 @@ def _of_folder(folder: Path, spaces: Set[str], first: int) -> tuple[str, list[_T
     from hwbench.specs import Architecture
     from hwbench.studies.ground_truth import GroundTruth
 
-    found, units = list[_Trained](), set[str]()
-    for network in GroundTruth.read(folder).networks:
+    found, units, truth = list[_Trained](), set[str](), GroundTruth.read(folder)
+    for network in truth.networks:
         for training in network.trainings:
             if Architecture.parse(network.architecture).space in spaces:
                 fidelity = Fidelity(len(training.curve))
-                found.append(_Trained(network.architecture, training.top1, fidelity, first + len(found)))
+                found.append(_Trained(network.architecture, training.top1, fidelity, first + len(found), truth.data))
                 units.add(_with_optimizer(_TOP1, training.optimizer))
     return _one_unit(folder, units), found
 
@@ -283,7 +294,8 @@ def _of_table(path: Path, spaces: Set[str], first: int) -> tuple[str, list[_Trai
                 except (ValueError, HwbenchError) as error:
                     raise InvalidFile(f"{path}, line {rows.line_num}: {printable(str(error), 300)}") from None
                 if architecture.space in spaces:
-                    found.append(_Trained(architecture.key, top1, fidelity, first + len(found)))
+                    data = (row.get("data") or "").strip()
+                    found.append(_Trained(architecture.key, top1, fidelity, first + len(found), data))
                     units.add(_with_optimizer(_TOP1, row.get("optimizer") or ""))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidFile(f"{path}: no table of trainings: {printable(str(error), 300)}") from None
@@ -355,7 +367,8 @@ def _of_study(workspace: Workspace, space: SearchedSpace, name: str, first: int)
     for one in _given_up(workspace, name):
         begun = replace(fidelity, epochs=int(one["epochs"]))
         trainings.append((str(one["architecture"]), float(one["score"]), begun, None))
+    data = seen(result.settings.data, result.settings.modality)
     for architecture, score, length, how in trainings:
         if architecture.partition(":")[0] in same:
-            rows.append(_Trained(architecture, score, length, first + len(rows), how))
+            rows.append(_Trained(architecture, score, length, first + len(rows), data, how))
     return _unit_of(evaluator, result.settings.scoring), rows

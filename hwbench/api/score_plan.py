@@ -81,7 +81,7 @@ class ScorePlan:
 def _default(request: SearchRequest) -> str:
     if request.data is not None:
         return WITH_DATA
-    return LEARNED if request.learn_from else WITHOUT_DATA
+    return LEARNED if request.sources else WITHOUT_DATA
 
 
 def going_on(request: SearchRequest, stored: Mapping[str, object]) -> SearchRequest:

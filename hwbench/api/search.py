@@ -6,14 +6,14 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hwbench.api.learning import coming_with, learn_from
+from hwbench.api.learning import coming_with, learn_from, seen
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.prediction import measuring
 from hwbench.api.reading import RGB
 from hwbench.api.score_plan import LEARNED, NO_PRUNER, WITH_DATA, WITHOUT_DATA, going_on
 from hwbench.api.search_devices import device_budgets, filled, front_within, predictors
 from hwbench.api.search_effects import check_effects
-from hwbench.api.search_request import SUPERNET, SearchRequest
+from hwbench.api.search_request import NOTHING, SUPERNET, SearchRequest
 from hwbench.api.search_rows import RowCutting
 from hwbench.api.search_sustained import for_minutes
 from hwbench.api.search_talk import begun_from, search_watch, tell_feasible, tell_predictions
@@ -90,7 +90,7 @@ def search(
     asked, request = request, _learning(request, workspace, space, listener)
     request = _going_on(asked, request, workspace, settings_of(request, ""), listener)
     check_effects(request)
-    learned = learn_from(workspace, space, request.learn_from) if request.learn_from else None
+    learned = learn_from(workspace, space, request.sources) if request.sources else None
     if learned is not None and request.trains:
         learned.check_unit(request.plan.evaluator)
     settings = settings_of(request, learned.effort if learned else "")
@@ -113,6 +113,11 @@ def search(
     earlier = _earlier(request, settings, learned)
     if earlier is not None:
         listener.say(begun_from(earlier, [*smaller, feasible]))
+        if others := earlier.on_other_data:
+            listener.say(
+                f"{others} of {len(earlier.observations)} trainings were on other data: they count as far as trials "
+                f"agree with them; --learn-from {NOTHING} begins without"
+            )
 
     race = _race(request, workspace, name, space, data, listener)
     forecast = TrainingForecast.of(request, data, feasible, num_classes, races=len(settings.front_ms))
@@ -173,23 +178,25 @@ def search(
 
 
 def _learning(request: SearchRequest, workspace: Workspace, space: SearchedSpace, listener: Listener) -> SearchRequest:
-    """The request, which begins from the trainings that come with its spaces where it does not say how to score.
+    """The request, which begins from the trainings that come with its spaces where it names no others.
 
     Raises:
         InvalidValue: Networks are to be scored by trainings, and those that come with the space are of another one.
     """
     wanted = request.evaluator == LEARNED
-    if request.learn_from or not (wanted or (request.evaluator is None and request.data is None)):
+    if request.learn_from or request.evaluator not in (None, LEARNED, WITH_DATA):
         return request
     found = coming_with(workspace, request.spaces)
     if not found:
         return request
     try:
-        learn_from(workspace, space, found)
-    except InvalidValue as error:  # the space was changed since
+        learned = learn_from(workspace, space, found)
+        if request.trains:
+            learned.check_unit(request.plan.evaluator)
+    except InvalidValue as error:  # the space was changed since, or it was trained otherwise
         if wanted:
             raise
-        listener.say(f"{error}; so networks are scored without trainings")
+        listener.say(f"{error}; so the study begins without trainings")
         return request
     return replace(request, learn_from=found)
 
@@ -219,7 +226,7 @@ def _going_on(
     if stored and (asked.evaluator is None or stored.get("evaluator") == LEARNED):
         request = asked
     going, default = going_on(request, stored), request.plan.evaluator
-    if going.evaluator == LEARNED and not going.learn_from:
+    if going.evaluator == LEARNED and not going.sources:
         raise InvalidValue(
             f"--evaluator {LEARNED} needs --learn-from: a study of curve or short-train, a table of trainings, or a "
             f"folder of ground truth; none comes with --space {request.space}"
@@ -250,7 +257,7 @@ def _racing_on(request: SearchRequest, workspace: Workspace) -> SearchRequest:
 
     if request.data is not None or request.reads or not request.plan.finalists:
         return request
-    data = trained_on(workspace, request.learn_from)
+    data = trained_on(workspace, request.sources)
     return replace(request, data=data, evaluator=request.plan.evaluator) if data else request
 
 
@@ -289,7 +296,8 @@ def _earlier(request: SearchRequest, settings: Settings, learned: Learned | None
     if not request.trains:
         return EarlierTrainings(learned.observations)
     settings = replace(settings, scoring=scoring_of(get(request.plan.evaluator)))
-    return EarlierTrainings(learned.at(request.fidelity), learned.same_as(settings))
+    data = seen(settings.data, settings.modality)
+    return EarlierTrainings(learned.at(request.fidelity, data), learned.same_as(settings))
 
 
 def _supernet(

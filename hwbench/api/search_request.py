@@ -38,7 +38,8 @@ SUPERNET = "supernet"
 SUPERNET_EPOCHS = 30
 # Evaluators that look at pictures, whatever a network is trained on later.
 PICTURES_ALONE = (SUPERNET, "zero-cost")
-# Its networks are predicted from trainings of others.
+# In place of trainings to begin from: none, nor those that come with the space.
+NOTHING = "none"
 
 
 @request
@@ -137,9 +138,10 @@ class SearchRequest:
         default=(),
         metavar="STUDY|PATH",
         help="Trainings to begin from: a study of curve or short-train, a CSV file with the columns architecture, "
-        "epochs and top1, or a folder of ground truth (repeatable); "
-        "for fitted, default: those that come with the space (NAME.trained.csv). "
-        "fitted scores by them alone; curve and short-train try the best networks of them first, and repeat none.",
+        "epochs and top1, or a folder of ground truth (repeatable); default for fitted and short-train: those that "
+        "come with the space (NAME.trained.csv); none: no trainings. fitted scores by them alone; curve and "
+        "short-train try the best networks of them first, and repeat none; those on other data count "
+        "as far as trials agree.",
     )
     supernet_epochs: int = option(
         default=SUPERNET_EPOCHS,
@@ -218,7 +220,7 @@ class SearchRequest:
             self._check_pruner()
         if self.modality != RGB:
             self._check_modality()
-        if self.learn_from and evaluator != LEARNED and not self.trains:
+        if self.sources and evaluator != LEARNED and not self.trains:
             raise InvalidValue(
                 f"--learn-from goes with --evaluator {LEARNED}, short-train or curve, got --evaluator {evaluator}"
             )
@@ -270,6 +272,11 @@ class SearchRequest:
         if "" in names or len(set(names)) < len(names):
             raise InvalidValue(f"--device: expected each device once, such as s9,pi5, got {self.device!r}")
         return names
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Trainings to begin from, as they are named."""
+        return () if self.learn_from == (NOTHING,) else self.learn_from
 
     @property
     def spaces(self) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def _form(request: SearchRequest, result: SearchResult) -> str:
     from hwbench.reports.result import trained_on
     from hwbench.workspace import Workspace
 
-    data = request.data or result.settings.data or trained_on(Workspace.find(), request.learn_from)
+    data = request.data or result.settings.data or trained_on(Workspace.find(), request.sources)
     words = f" --data {shlex.quote(data)}" if data else ""
     if request.modality != RGB:
         words += f" --modality {shlex.quote(request.modality)}"

@@ -11,7 +11,7 @@ import numpy as np
 
 from hwbench.spaces.protocols import NetworkSet
 from hwbench.specs import Architecture
-from hwbench.studies.fidelities import Levels, ScoreObservation
+from hwbench.studies.fidelities import OTHER_DATA, Levels, ScoreObservation
 
 # The best of the networks that are known, for each budget: a study tries them first.
 BEST = 4
@@ -33,6 +33,11 @@ class EarlierTrainings:
     def networks(self) -> int:
         """How many networks were trained."""
         return len({one.architecture for one in self.observations})
+
+    @property
+    def on_other_data(self) -> int:
+        """How many trainings were on other data than those of the study."""
+        return sum(one.fidelity[3:] == (OTHER_DATA,) for one in self.observations)
 
     def best(self, sets: Sequence[NetworkSet], count: int = BEST) -> list[Architecture]:
         """The best networks within each budget, those of the largest budget first.

@@ -9,7 +9,7 @@ import numpy as np
 
 from hwbench.spaces.protocols import NetworkSet
 from hwbench.specs import Architecture
-from hwbench.studies.fidelities import ScoreObservation
+from hwbench.studies.fidelities import ScoreObservation, is_earlier
 from hwbench.studies.posterior import Hyperparameters, Posterior
 from hwbench.studies.posterior_layout import EffectLayout
 from hwbench.studies.posterior_union import layout_of
@@ -19,7 +19,7 @@ from hwbench.studies.posterior_union import layout_of
 _SCALES = (0.0, 0.25, 0.0, 0.5)
 # The same after a proposal was refused: the optima of the mean and close by are known already.
 _NEXT_SCALES = (0.25, 0.5, 1.0)
-# Variances are learned anew with each of so many first observations, later with every eighth part more of them.
+# Variances are learned anew with each of so many first trials, later with every eighth part more of them.
 _ALWAYS_LEARNED = 32
 _GROWTH = 1.125
 
@@ -79,8 +79,10 @@ class Thompson:
         return self._learned[1]
 
     def _parameters_of(self, observations: list[ScoreObservation]) -> Hyperparameters:
-        """Those of a beginning of the observations, whose length follows from their number alone."""
-        beginning = observations[: _steady(len(observations))]
+        """Those of what was known before, and of a beginning of the trials, whose length follows from their number."""
+        before = [one for one in observations if is_earlier(one)]
+        trials = [one for one in observations if not is_earlier(one)]
+        beginning = [*before, *trials[: _steady(len(trials))]]
         if self._parameters is None or self._parameters[0] != beginning:
             self._parameters = beginning, Posterior.fit(self._layout, beginning).parameters
         return self._parameters[1]

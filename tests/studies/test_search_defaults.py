@@ -117,7 +117,7 @@ def test_without_data_networks_are_scored_by_trainings_that_come_with_the_space(
     changed = Keeper()
     assert search(changed, study="other", trials=8).settings.evaluator == "entropy"
     (told,) = [line for line in changed.lines if "trained in another space of this name" in line]
-    assert told.endswith("; so networks are scored without trainings")
+    assert told.endswith("; so the study begins without trainings")
     with pytest.raises(InvalidValue, match="trained in another space of this name"):
         search(study="more", evaluator="fitted", trials=8)
 
