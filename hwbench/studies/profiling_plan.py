@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -66,9 +67,16 @@ def by_use(space: StagedSpace, precision: Precision, num_classes: int, seed: int
 
     The networks are drawn uniformly; what none of them has comes last, in the order of the space.
     """
+    return list(_by_use(space, precision, num_classes, seed))
+
+
+# A profile asks for the same rows several times; a draw costs about a millisecond.
+@lru_cache(maxsize=16)
+def _by_use(space: StagedSpace, precision: Precision, num_classes: int, seed: int) -> tuple[Workload, ...]:
     rng = np.random.default_rng([seed, 0xB10C])
     drawn = [space.network(space.random(rng), num_classes) for _ in range(DRAWS)]
-    return _most_used(drawn, list(space.parts(precision, num_classes=num_classes)), precision, space.variant)
+    parts = list(space.parts(precision, num_classes=num_classes))
+    return tuple(_most_used(drawn, parts, precision, space.variant))
 
 
 def within_budget(
