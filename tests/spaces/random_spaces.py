@@ -3,6 +3,7 @@
 In some spaces blocks choose for themselves.
 """
 
+import functools
 import hashlib
 from dataclasses import dataclass, replace
 
@@ -216,13 +217,25 @@ def number_of(block: BlockSpec, x: TensorSpec, salt: int, whole: bool) -> float:
 
 def brute(space: StagedSpace, number) -> dict[Architecture, float]:
     totals = {}
-    for architecture in space.architectures():
-        x, total = space.network(architecture, 4).input, 0.0
-        for block in space.network(architecture, 4).blocks:
-            total += number(*block.located(x))
-            x = block.output(x)
+    for architecture, blocks in located_blocks(space).items():
+        total = 0.0
+        for block, x in blocks:
+            total += number(block, x)
         totals[architecture] = total
     return totals
+
+
+@functools.lru_cache(maxsize=1)
+def located_blocks(space: StagedSpace) -> dict[Architecture, list[tuple[BlockSpec, TensorSpec]]]:
+    """The blocks of every member, each alone and on its input."""
+    found = {}
+    for architecture in space.architectures():
+        network, found[architecture] = space.network(architecture, 4), []
+        x = network.input
+        for block in network.blocks:
+            found[architecture].append(block.located(x))
+            x = block.output(x)
+    return found
 
 
 def budget_of(totals: dict[Architecture, float], share: float) -> float:

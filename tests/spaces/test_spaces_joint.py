@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from random_spaces import X3D_ENDS, brute, budget_of, number_of, spaces
+from random_spaces import X3D_ENDS, brute, budget_of, located_blocks, number_of, spaces
 
 from hwbench.errors import HwbenchError, InfeasibleBudget, InvalidValue
 from hwbench.spaces.budgets import Budget, PeakLimit
@@ -43,15 +43,10 @@ class Case:
         self.peak = PeakLimit("height", level, peaks, "--height")
 
     def largest(self):
-        found = {}
-        for architecture in self.space.architectures():
-            network, numbers = self.space.network(architecture, 4), []
-            x = network.input
-            for block in network.blocks:
-                numbers.append(number_of(*block.located(x), self.salt + 50, whole=False))
-                x = block.output(x)
-            found[architecture] = max(numbers)
-        return found
+        return {
+            architecture: max(number_of(block, x, self.salt + 50, whole=False) for block, x in parts)
+            for architecture, parts in located_blocks(self.space).items()
+        }
 
     def shares(self, architecture):
         return [totals[architecture] / limit for totals, limit in zip(self.totals, self.limits)]
