@@ -1,5 +1,6 @@
 import collections
 import dataclasses
+import functools
 import itertools
 import json
 import signal
@@ -23,6 +24,7 @@ TINY = Motion48Spec(train_per_class=1, val_per_class=1, size=16, frames=4)
 NAMES = ("motion48", "motion48:small")
 REVERSED = sorted({tuple(sorted((name, m.partner))) for name, m in MOTIONS.items() if m.backwards})
 PAIRS = sorted({tuple(sorted((name, m.partner))) for name, m in MOTIONS.items()})
+MOMENTS = [0, 5, 11]
 
 
 @pytest.fixture
@@ -72,10 +74,16 @@ def test_each_channel_is_moved_by_some_motion_and_an_order_moves_two() -> None:
         assert first == last[::-1]  # reversing the video exchanges the two
 
 
+@functools.cache
+def rendered(motion: str, start: int, count: int) -> np.ndarray:
+    """The frames of ``count`` videos at ``MOMENTS``: (video, moment, height, width, colour)."""
+    spec = Motion48Spec(size=32, frames=12)
+    return np.stack([render(f"disc-{motion}", "train", i, spec)[MOMENTS] for i in range(start, start + count)])
+
+
 def statistics(motion: str, at: int, start: int, count: int) -> np.ndarray:
     """Numbers that describe frame ``at`` of ``count`` videos: means, spread and moments, (number, video)."""
-    spec = Motion48Spec(size=32, frames=12)
-    frames = np.stack([render(f"disc-{motion}", "train", i, spec)[at] for i in range(start, start + count)]) / 255
+    frames = rendered(motion, start, count)[:, MOMENTS.index(at)] / 255
     weights = np.linspace(-1, 1, 32)
     grey = frames.mean(axis=3)
     edges = np.abs(np.diff(grey, axis=1)).mean(axis=(1, 2)), np.abs(np.diff(grey, axis=2)).mean(axis=(1, 2))
@@ -85,7 +93,7 @@ def statistics(motion: str, at: int, start: int, count: int) -> np.ndarray:
     return np.stack([*frames.mean(axis=(1, 2)).T, frames.std(axis=(1, 2, 3)), *edges, inner, *moments])
 
 
-@pytest.mark.parametrize("at", [0, 5, 11])
+@pytest.mark.parametrize("at", MOMENTS)
 def test_one_frame_at_any_time_has_the_same_distribution_in_all_motions(at: int) -> None:
     count = 120
     samples = [statistics(motion, at, 1000 * i, count) for i, motion in enumerate(MOTIONS)]
