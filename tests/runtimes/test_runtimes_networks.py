@@ -1,5 +1,7 @@
 """Whole networks as files: one delegate, nothing outside, loaded and run. S and M have the blocks of XS.
 
+``make test`` lowers each block of XS once, in their order; ``make test-long`` the networks with all repetitions.
+
 X3D-XS in int8 is exported in ``tests/lab/test_lab_loop.py``, for the devices of the laboratory. X3D-L in int8 takes
 minutes to lower: ``experiments/002-deploy-latency/run.py --models x3d-l``.
 """
@@ -16,12 +18,16 @@ from hwbench.specs import DelegationReport, Network, Precision, TensorSpec
 
 # The number of operations, which lowering takes its time over, depends on neither frames nor size.
 INPUT = TensorSpec(1, 3, 4, 64, 64)
+NETWORKS = [
+    pytest.param(tuple(dict.fromkeys(x3d_blocks("XS"))), id="XS-each-block-once"),
+    *(pytest.param(x3d_blocks(size), id=size, marks=pytest.mark.long) for size in ("XS", "L")),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", ["XS", pytest.param("L", marks=pytest.mark.long)])
-def test_x3d_is_one_delegate(tmp_path, native, size):
-    network = Network(f"x3d-{size}", x3d_blocks(size), INPUT)
+@pytest.mark.parametrize("blocks", NETWORKS)
+def test_x3d_is_one_delegate(tmp_path, native, blocks):
+    network = Network("x3d", blocks, INPUT)
     original = randomly_weighted(network, default_clip("synthetic", INPUT.t)).module
     clip = torch.randn(*INPUT.shape, generator=torch.Generator().manual_seed(0))
     folded, example = deployed(original, INPUT), frames_to_batch(clip).contiguous()
