@@ -94,7 +94,9 @@ class Agreement:
             self.rounded += 1
 
 
-@pytest.mark.parametrize(("frames", "rate"), CARDS)
+@pytest.mark.parametrize(
+    ("frames", "rate"), [pytest.param(*card, marks=pytest.mark.long if card in CARDS[1:3] else ()) for card in CARDS]
+)
 def test_pytorchvideo_random_and_constant_clips(monkeypatch: pytest.MonkeyPatch, frames: int, rate: int) -> None:
     spec = ClipSpec(frames, stride=rate, target_fps=30, convention="pytorchvideo")
     span = Fraction(frames * rate, 30)

@@ -75,7 +75,9 @@ def test_every_law_is_followed_when_there_are_enough_networks(law):
     assert np.median(np.abs(errors(calibration, networks(rng, 50, LAWS[law])))) < 0.013
 
 
-@pytest.mark.parametrize("law", ["affine", "blocks", "weights", "caches", "operators"])
+@pytest.mark.parametrize(
+    "law", ["affine", "operators", *(pytest.param(law, marks=pytest.mark.long) for law in ("blocks", "weights", "caches"))]
+)
 def test_more_networks_are_never_worse_than_few(law):
     rng = np.random.default_rng(8)
     fresh = networks(rng, 60, LAWS[law], noise=0)

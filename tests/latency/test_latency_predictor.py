@@ -247,7 +247,7 @@ def test_few_networks_that_agree_by_luck_do_not_promise_more_than_the_prior_allo
     assert 1.005 < many.spread < 1.015  # by now the networks say more
 
 
-@pytest.mark.parametrize("count", [3, *(pytest.param(n, marks=pytest.mark.long) for n in (4, 5)), 8])
+@pytest.mark.parametrize("count", [3, *(pytest.param(n, marks=pytest.mark.long) for n in (4, 5, 8))])
 def test_with_few_networks_the_interval_covers_nine_in_ten_of_devices_as_they_are(count):
     rng = np.random.default_rng(count)
     covered = []

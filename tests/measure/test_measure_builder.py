@@ -60,7 +60,7 @@ def test_artifacts_lie_in_the_cache_and_are_found_there(built):
     assert fine.path.stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.long), "int8"])
 def test_a_block_is_read_twice_as_in_a_network_and_a_network_once(tmp_path, precision):
     """Otherwise XNNPACK computes the last step of a block in place, which it does not inside a network."""
     stem = Workload.parse(f"stem_i3_o8_k1x3x3+5x1x1_s2_relu@1x3x4x16x16/{precision}/auto")

@@ -240,7 +240,7 @@ def test_the_sentinel_is_a_few_milliseconds(workspace, local, result):
 def test_profile_killed_in_the_middle_takes_only_the_session_under_way_again(workspace, result, tmp_path):
     """The real command, killed with SIGKILL once sessions come in, then run again to its end."""
     code = "from hwbench.cli.main import main; main()"
-    arguments = ("profile", "--precision", "fp32", "--calibrate", "0", "--no-aa", "--limit", "4", "--json")
+    arguments = ("profile", "--precision", "fp32", "--calibrate", "0", "--no-aa", "--limit", "2", "--json")
     command = [sys.executable, "-c", code, *arguments]
     store = workspace.store
     before = sessions(store)

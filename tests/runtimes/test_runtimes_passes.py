@@ -53,7 +53,7 @@ def counted(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+@pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.long), "fp16", "int8"])
 def test_the_rules_of_all_composite_operations_give_the_same_bytes(tmp_path, monkeypatch, precision):
     registered = []
     override = exported_program._override_composite_implicit_decomp
@@ -72,7 +72,7 @@ def test_the_rules_of_all_composite_operations_give_the_same_bytes(tmp_path, mon
     assert fewer.path.read_bytes() == whole.path.read_bytes()
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.long), "int8"])
 def test_the_engine_with_all_its_passes_gives_the_same_bytes(tmp_path, monkeypatch, precision):
     ran = []
     monkeypatch.setattr(inject, "needed", lambda made, graph: ran.append(needed(made, graph)) or True)

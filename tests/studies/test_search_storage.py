@@ -96,7 +96,7 @@ class Stop(SearchWatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", ["thompson", "tpe"])
+@pytest.mark.parametrize("sampler", ["thompson", pytest.param("tpe", marks=pytest.mark.long)])
 def test_every_storage_gives_the_study_of_the_journal(make, url, sampler):
     name = f"as-the-journal-{sampler}"
     journal = make(name="journal", sampler=sampler).run(trials=12, measure=1)
