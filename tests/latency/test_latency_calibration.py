@@ -76,7 +76,8 @@ def test_every_law_is_followed_when_there_are_enough_networks(law):
 
 
 @pytest.mark.parametrize(
-    "law", ["affine", "operators", *(pytest.param(law, marks=pytest.mark.long) for law in ("blocks", "weights", "caches"))]
+    "law",
+    ["affine", "operators", *(pytest.param(law, marks=pytest.mark.long) for law in ("blocks", "weights", "caches"))],
 )
 def test_more_networks_are_never_worse_than_few(law):
     rng = np.random.default_rng(8)

@@ -85,7 +85,7 @@ def test_the_same_seed_is_the_same_phone(tmp_path):
     assert medians(1) == medians(1) != medians(2)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_the_protocol_is_within_a_percent_where_a_mean_in_fixed_order_is_not(tmp_path, seed):
     machine = PhoneMachine(seed=seed)
     result = campaign(tmp_path, machine)

@@ -27,6 +27,12 @@ from hwbench.specs import BlockSpec, Network, TensorSpec
 
 NETWORK = Network("zoo:test", x3d_blocks("XS", 7), TensorSpec(1, 3, 4, 64, 64))
 X = torch.randn(2, 3, 3, 45, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+# How a file wraps weights does not depend on their form: make test has each of both, make test-long all pairs.
+FILES = [
+    pytest.param(wrap, form, marks=() if wrap == "bare" or form is WeightsForm.VANILLA else pytest.mark.long)
+    for wrap in ("bare", "model_state", "state_dict")
+    for form in WeightsForm
+]
 
 
 def settled(module: nn.Module) -> nn.Module:
@@ -138,8 +144,7 @@ def file_of(values: object, path: Path, **options: bool) -> Path:
     return path
 
 
-@pytest.mark.parametrize("form", WeightsForm)
-@pytest.mark.parametrize("wrap", ["bare", "model_state", "state_dict"])
+@pytest.mark.parametrize(("wrap", "form"), FILES)
 def test_a_file(
     form: WeightsForm, wrap: str, weights: dict[str, torch.Tensor], efficient: EfficientX3d, tmp_path: Path
 ) -> None:
