@@ -46,7 +46,7 @@ def rank_correlation(scores: Sequence[float], truths: Sequence[float], bands: Se
         bands: Only networks of an equal band are compared.
     """
     pairs = _Pairs.of(scores, truths, bands)
-    return pairs.tau(np.ones(len(pairs.agreement)))
+    return float(pairs.taus(np.ones((1, len(pairs.agreement))))[0])
 
 
 def rank_interval(scores: Sequence[float], truths: Sequence[float], bands: Sequence[object], seed: int = 0) -> Interval:
@@ -69,16 +69,14 @@ def mean_rank_interval(
     """
     several, rng = [_Pairs.of(scores, truths, bands) for scores, truths in comparisons], np.random.default_rng(seed)
 
-    def mean(weights: Floats) -> float:
-        return float(np.mean([pairs.tau(weights) for pairs in several]))
+    def means(weights: Floats) -> Floats:
+        return np.stack([pairs.taus(weights) for pairs in several], axis=1).mean(axis=1)
 
-    members, found = _members(bands), []
-    for _ in range(_SAMPLES):
-        weights = np.zeros(len(bands))
+    members, weights = _members(bands), np.zeros((_SAMPLES, len(bands)))
+    for sample in weights:
         for band in members:
-            weights[band] = np.bincount(rng.integers(len(band), size=len(band)), minlength=len(band))
-        found.append(mean(weights))
-    return _interval(mean(np.ones(len(bands))), np.array(found))
+            sample[band] = np.bincount(rng.integers(len(band), size=len(band)), minlength=len(band))
+    return _interval(float(means(np.ones((1, len(bands))))[0]), means(weights))
 
 
 def of_longer(tau: float, times: float) -> float:
@@ -148,10 +146,16 @@ class _Pairs:
         scored, true = (np.sign(values[:, None] - values[None, :]) * same for values in (first, second))
         return cls(scored * true, np.abs(scored), np.abs(true))
 
-    def tau(self, weights: Floats) -> float:
-        """Tau-b where each network counts so often."""
-        both, scored, true = (weights @ part @ weights for part in (self.agreement, self.scored, self.true))
-        return float(both / np.sqrt(scored * true)) if scored and true else float("nan")
+    def taus(self, weights: Floats) -> Floats:
+        """Tau-b where each network counts so often, for each row of weights; NaN where nothing is ordered.
+
+        Weights and orders are whole numbers, so that no sum depends on how it is taken.
+        """
+        parts = (self.agreement, self.scored, self.true)
+        both, scored, true = ((weights @ part * weights).sum(axis=1) for part in parts)
+        with np.errstate(invalid="ignore"):
+            found: Floats = both / np.sqrt(scored * true)
+        return found
 
 
 def _by_band(scores: Sequence[float], truths: Sequence[float], bands: Sequence[object]) -> list[tuple[Floats, Floats]]:
