@@ -70,7 +70,8 @@ def mean_rank_interval(
     several, rng = [_Pairs.of(scores, truths, bands) for scores, truths in comparisons], np.random.default_rng(seed)
 
     def means(weights: Floats) -> Floats:
-        return np.stack([pairs.taus(weights) for pairs in several], axis=1).mean(axis=1)
+        found: Floats = np.stack([pairs.taus(weights) for pairs in several], axis=1).mean(axis=1)
+        return found
 
     members, weights = _members(bands), np.zeros((_SAMPLES, len(bands)))
     for sample in weights:
