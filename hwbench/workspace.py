@@ -26,6 +26,8 @@ PARTS = ("search_spaces", "profiles", "zoo", "experiments")
 STATE = ".hwbench"
 # Ends the name of a table of trainings of a space, beside the file of the space.
 TRAINED = ".trained.csv"
+# In place of the name of a table: no trainings, nor those that come with a space.
+NO_TRAININGS = "none"
 # What a workspace must keep to its owner. The last two hold what is run, and the numbers of processes that are ended.
 _OWN = (".", *PARTS[:3], STATE, f"{STATE}/cache", f"{STATE}/labs")
 _HOLDS = "a workspace names programs that are run, and keys that are believed"

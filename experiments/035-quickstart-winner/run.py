@@ -203,11 +203,12 @@ def trained_table() -> None:
     """The trainings that come with hwbench, from rows."""
     with (shipped() / "search_spaces" / f"{quickstart.SPACE}.trained.csv").open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(("architecture", "epochs", "seed", "top1"))
+        table.writerow(("architecture", "epochs", "seed", "top1", "data"))
         for path in sorted(ROWS.glob("random-*.json")):
             row = json.loads(path.read_text())
             if row["seed"] in LEARNED_SEEDS:
-                table.writerow((row["architecture"], quickstart.EPOCHS, row["seed"], round(row["judged"], 5)))
+                top1 = round(row["judged"], 5)
+                table.writerow((row["architecture"], quickstart.EPOCHS, row["seed"], top1, quickstart.DATA))
 
 
 def entropy(space: StagedSpace, architecture: str) -> float:

@@ -26,7 +26,6 @@ from hwbench.spaces import load_space
 from hwbench.spaces.protocols import NetworkSums
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture
-from hwbench.studies.earlier import EarlierTrainings
 from hwbench.studies.fidelities import FULL, ScoreObservation
 from hwbench.studies.fitted_scores import FittedScores
 from hwbench.studies.front import FrontSampler
@@ -45,14 +44,20 @@ DATA, OTHER, LENGTH = "synthetic:motion48:small", "elsewhere", Fidelity(12)
 # Trainings of its own that a study has, and draws of them.
 OWN, DRAWS = (0, 6, 12, 24, 48), 10
 
-# Of the studies: trials, landscapes, and from what they begin with how many uniform draws.
-TRIALS, LANDSCAPES = 24, 12
+# Of the studies: trials, landscapes; and from what they begin, with how many uniform draws.
+TRIALS, LANDSCAPES = 24, 30
 WAYS = (
     ("nothing", 12),
-    ("the table, as of other data", 0),
+    ("the table, as of other data", 12),
     ("the table, as of other data", 6),
-    ("shuffled, as of other data", 0),
+    ("the table, as of other data", 0),
+    ("shuffled, as of other data", 12),
     ("shuffled, as of other data", 6),
+    ("shuffled, as of other data", 0),
+    ("the opposite, as of other data", 12),
+    ("the opposite, as of other data", 6),
+    ("the opposite, as of other data", 0),
+    ("nothing", 6),
 )
 
 recipes, compared = neighbour(HERE.parent / "031-recipes"), neighbour(HERE.parent / "033-equal-ms-muon")
@@ -183,9 +188,6 @@ def study(true: NetworkSums, before: Sequence[ScoreObservation], startup: int, n
         direction="maximize",
         sampler=FrontSampler(sets, Thompson, seed=seed, startup=startup, known=before),
     )
-    first = EarlierTrainings(tuple(before)).best(sets)
-    for network in first:
-        made.enqueue_trial(dict(network.choices))
     choices = {name: CategoricalDistribution(values) for name, values in sets[-1].space.values.items()}
     scores = dict[Architecture, float]()
     for _ in range(TRIALS):

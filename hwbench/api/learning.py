@@ -89,7 +89,7 @@ class Learned:
     def at(self, full: Fidelity, data: str) -> tuple[ScoreObservation, ...]:
         """What they said, beside trainings of this length on this data."""
         from hwbench.specs import Architecture
-        from hwbench.studies.fidelities import OTHER_DATA, ScoreObservation, doublings
+        from hwbench.studies.fidelities import ScoreObservation, doublings
 
         found = []
         for one in self.trained:
@@ -97,14 +97,11 @@ class Learned:
                 doublings(one.fidelity.epochs, full.epochs),
                 doublings(one.fidelity.frames_share, full.frames_share),
                 doublings(one.fidelity.resolution_share, full.resolution_share),
-                OTHER_DATA if self._is_other(one, data) else 0.0,
             )
             apart = amounts if any(amounts) else ()
-            found.append(ScoreObservation(Architecture.parse(one.architecture), one.score, apart, -1 - one.training))
+            architecture, elsewhere = Architecture.parse(one.architecture), bool(one.data and data) and one.data != data
+            found.append(ScoreObservation(architecture, one.score, apart, -1 - one.training, elsewhere))
         return tuple(found)
-
-    def _is_other(self, one: _Trained, data: str) -> bool:
-        return bool(one.data and data) and one.data != data
 
     def same_as(self, settings: Settings) -> dict[str, float]:
         """Scores by architecture of the trainings that a study of these settings would only repeat."""

@@ -13,7 +13,7 @@ from hwbench.api.reading import RGB
 from hwbench.api.score_plan import LEARNED, NO_PRUNER, WITH_DATA, WITHOUT_DATA, going_on
 from hwbench.api.search_devices import device_budgets, filled, front_within, predictors
 from hwbench.api.search_effects import check_effects
-from hwbench.api.search_request import NOTHING, SUPERNET, SearchRequest
+from hwbench.api.search_request import SUPERNET, SearchRequest
 from hwbench.api.search_rows import RowCutting
 from hwbench.api.search_sustained import for_minutes
 from hwbench.api.search_talk import begun_from, search_watch, tell_feasible, tell_predictions
@@ -112,12 +112,8 @@ def search(
         listener.say(learned.describe(feasible.sums))
     earlier = _earlier(request, settings, learned)
     if earlier is not None:
-        listener.say(begun_from(earlier, [*smaller, feasible]))
-        if others := earlier.on_other_data:
-            listener.say(
-                f"{others} of {len(earlier.observations)} trainings were on other data: they count as far as trials "
-                f"agree with them; --learn-from {NOTHING} begins without"
-            )
+        for line in begun_from(earlier, [*smaller, feasible]):
+            listener.say(line)
 
     race = _race(request, workspace, name, space, data, listener)
     forecast = TrainingForecast.of(request, data, feasible, num_classes, races=len(settings.front_ms))
@@ -223,7 +219,7 @@ def _going_on(
     name = request.study or settings.default_study
     check_name(name)
     stored = stored_settings(workspace.studies / name, request.study_storage)
-    if stored and (asked.evaluator is None or stored.get("evaluator") == LEARNED):
+    if stored and asked.evaluator in (None, stored.get("evaluator")):
         request = asked
     going, default = going_on(request, stored), request.plan.evaluator
     if going.evaluator == LEARNED and not going.sources:
@@ -400,9 +396,9 @@ def _startup(
         )
     if forecast is None or stored_settings(study, request.study_storage):
         return request.startup
-    known = earlier.networks if earlier is not None else 0
+    known = len({one.architecture for one in earlier.observations}) if earlier is not None else 0
     fit = forecast.begin(request.time_s, known, listener)
-    return startup_draws(fit, known) if request.startup is None else request.startup
+    return startup_draws(fit, earlier) if request.startup is None else request.startup
 
 
 def _pruning(request: SearchRequest, settings: Settings) -> Pruning | None:

@@ -23,6 +23,7 @@ from hwbench.api.train_request import ON_ERROR, RAISE
 from hwbench.errors import InvalidValue
 from hwbench.specs import AUTO, STREAM, ModelName
 from hwbench.units import milliseconds, parse_bytes, parse_duration
+from hwbench.workspace import NO_TRAININGS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,8 +39,6 @@ SUPERNET = "supernet"
 SUPERNET_EPOCHS = 30
 # Evaluators that look at pictures, whatever a network is trained on later.
 PICTURES_ALONE = (SUPERNET, "zero-cost")
-# In place of trainings to begin from: none, nor those that come with the space.
-NOTHING = "none"
 
 
 @request
@@ -84,7 +83,8 @@ class SearchRequest:
     startup: int | None = option(
         default=None,
         min=0,
-        help="Uniform draws before the sampler takes over; default: 12, at most half of the trials.",
+        help="Uniform draws before the sampler takes over; default: 12, at most half of the trials; half as many with "
+        "trainings on other data.",
     )
     pruner: str | None = option(
         default=None,
@@ -276,7 +276,7 @@ class SearchRequest:
     @property
     def sources(self) -> tuple[str, ...]:
         """Trainings to begin from, as they are named."""
-        return () if self.learn_from == (NOTHING,) else self.learn_from
+        return () if self.learn_from == (NO_TRAININGS,) else self.learn_from
 
     @property
     def spaces(self) -> tuple[str, ...]:

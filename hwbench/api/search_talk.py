@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hwbench.api.listener import Listener, StageProgress
 from hwbench.api.search_devices import SpaceListener
+from hwbench.printable import counted
 from hwbench.units import format_rate
+from hwbench.workspace import NO_TRAININGS
 
 if TYPE_CHECKING:
     from hwbench.api.search_devices import DevicePredictors
@@ -23,13 +25,19 @@ if TYPE_CHECKING:
     from hwbench.studies.trials import SearchWatch
 
 
-def begun_from(earlier: EarlierTrainings, sets: Sequence[NetworkSet]) -> str:
+def begun_from(earlier: EarlierTrainings, sets: Sequence[NetworkSet]) -> Iterator[str]:
     """What of the trainings of before a study uses, for people."""
-    known = {one.architecture for one in earlier.observations}
-    within, first = sum(one in sets[-1] for one in known), len(earlier.best(sets))
-    text = f"{within} of {len(known)} networks trained before are within the budget; the best {first} are tried first"
-    repeated = sum(one.key in earlier.scores for one in known if one in sets[-1])
-    return f"{text}; {repeated} were trained just as here, and are not trained again" if repeated else text
+    if known := {one.architecture for one in earlier.here}:
+        within, first = sum(one in sets[-1] for one in known), len(earlier.best(sets))
+        of_all = f"{within} of {len(known)} networks trained before"
+        text = f"{of_all} are within the budget; the best {first} are tried first"
+        repeated = sum(one.key in earlier.scores for one in known if one in sets[-1])
+        yield f"{text}; {repeated} were trained just as here, and are not trained again" if repeated else text
+    if elsewhere := len(earlier.observations) - len(earlier.here):
+        yield (
+            f"{counted(elsewhere, 'training')} on other data count as far as trials agree with them; --learn-from "
+            f"{NO_TRAININGS} begins without"
+        )
 
 
 def tell_predictions(known: DevicePredictors, settings: Settings, listener: Listener, *, of_device: bool) -> None:

@@ -16,8 +16,11 @@ from hwbench.specs import Precision, Target
 from hwbench.studies.evaluators import TRAINING
 from hwbench.studies.settings import INTERPOLATED, transferred_from
 from hwbench.training.recipe_files import setting_texts
+from hwbench.workspace import NO_TRAININGS
 
 _SYNTHETIC = "synthetic"
+# Begins from the trainings that come with a space where it is told of no others.
+_BEGINS = "short-train"
 # Networks that are to race where none did, of as many trials or more.
 _FINALISTS = 8
 
@@ -73,6 +76,8 @@ def _search(result: StoredResult, race: list[str]) -> str:
     if result.storage is not None:
         words.append(f"--storage {shlex.quote(result.storage)}")
     words += [f"--learn-from {shlex.quote(source)}" for source in s.sources]
+    if s.evaluator == _BEGINS and not s.sources:  # which would begin from those that come with a space
+        words.append(f"--learn-from {NO_TRAININGS}")
     if s.sustained:
         words.append("--sustained")
     if s.streaming:

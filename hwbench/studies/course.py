@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from optuna.study import Study
 
 from hwbench.studies.journal import finished_trials
+
+if TYPE_CHECKING:
+    from hwbench.studies.earlier import EarlierTrainings
 
 _DRAWS = "draws"
 _MEASURE = "measure"
@@ -58,9 +61,15 @@ class SearchCourse:
         return cls(float(values["seconds"]), tuple(int(number) for number in values[_DRAWS]), measure, startup)
 
 
-def startup_draws(trials: int, known: int = 0) -> int:
-    """Uniform draws before the sampler takes over in a study of so many trials, that begins from ``known`` others."""
-    return max(0, min(_DRAWS_BEFORE, trials // 2) - known)
+def startup_draws(trials: int, earlier: EarlierTrainings | None = None) -> int:
+    """Uniform draws before the sampler takes over in a study of so many trials: fewer where it begins from others.
+
+    Where there are trainings on other data, half of them show how far these hold (experiment 036).
+    """
+    draws = min(_DRAWS_BEFORE, trials // 2)
+    if earlier is None:
+        return draws
+    return max(0, (draws // 2 if earlier.elsewhere else draws) - earlier.networks)
 
 
 def keep_startup(study: Study, startup: int) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from hwbench.spaces.protocols import NetworkSet
 from hwbench.specs import Architecture
-from hwbench.studies.fidelities import OTHER_DATA, Levels, ScoreObservation
+from hwbench.studies.fidelities import Levels, ScoreObservation
 
 # The best of the networks that are known, for each budget: a study tries them first.
 BEST = 4
@@ -30,26 +30,31 @@ class EarlierTrainings:
     scores: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def networks(self) -> int:
-        """How many networks were trained."""
-        return len({one.architecture for one in self.observations})
+    def here(self) -> tuple[ScoreObservation, ...]:
+        """What trainings on the data of the study said."""
+        return tuple(one for one in self.observations if not one.elsewhere)
 
     @property
-    def on_other_data(self) -> int:
-        """How many trainings were on other data than those of the study."""
-        return sum(one.fidelity[3:] == (OTHER_DATA,) for one in self.observations)
+    def networks(self) -> int:
+        """How many networks were trained on the data of the study."""
+        return len({one.architecture for one in self.here})
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether there are trainings on other data."""
+        return any(one.elsewhere for one in self.observations)
 
     def best(self, sets: Sequence[NetworkSet], count: int = BEST) -> list[Architecture]:
-        """The best networks within each budget, those of the largest budget first.
+        """The best networks within each budget, those of the largest budget first: on the data of the study.
 
         A network goes by the mean of its trainings, each in standard deviations from the mean of those of its length.
         """
-        if not self.observations:
+        if not (here := self.here):
             return []
-        scores = np.array([one.score for one in self.observations], np.float64)
-        values, _, _ = Levels.of(self.observations).standardised(scores)
+        scores = np.array([one.score for one in here], np.float64)
+        values, _, _ = Levels.of(here).standardised(scores)
         by_network = defaultdict[Architecture, list[float]](list)
-        for one, value in zip(self.observations, values.tolist(), strict=True):
+        for one, value in zip(here, values.tolist(), strict=True):
             by_network[one.architecture].append(value)
         ranked = sorted(by_network, key=lambda one: -fmean(by_network[one]))
         found = [[one for one in ranked if one in within][:count] for within in reversed(sets)]

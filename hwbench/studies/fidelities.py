@@ -14,9 +14,6 @@ from hwbench.specs import Architecture
 
 # A training that is no different from the one that is asked about.
 FULL: tuple[float, ...] = ()
-# What other videos are worth in doublings: what is learned of the rate at which these part scores makes of it a
-# correlation from 0.14 to 0.94 (``experiments/036-shipped-trainings``).
-OTHER_DATA = 2.0
 
 
 @dataclass(frozen=True)
@@ -27,20 +24,17 @@ class ScoreObservation:
         architecture: The network.
         score: Finite; larger is better. Scores of one fidelity are of one unit.
         fidelity: By how many doublings the training is longer (above zero) or shorter than the one asked about, by
-            epochs, frames and resolution, and ``OTHER_DATA`` where it was on other videos; ``FULL``: it is that one.
+            epochs, frames and resolution; ``FULL``: it is that one.
         training: Observations of one training have the same number, those of before a study negative ones; None:
             nothing else is of this training.
+        elsewhere: It was on other data, whose scores have a level and a scale of their own.
     """
 
     architecture: Architecture
     score: float
     fidelity: tuple[float, ...] = FULL
     training: int | None = None
-
-
-def is_earlier(observation: ScoreObservation) -> bool:
-    """Whether an observation is of a training before the study: the trials of a study have numbers from 0 on."""
-    return observation.training is not None and observation.training < 0
+    elsewhere: bool = False
 
 
 def doublings(amount: float, full: float) -> float:

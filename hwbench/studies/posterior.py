@@ -13,6 +13,11 @@ its scale, and what effects and noise of a training are at two fidelities has a 
 of doublings between them, at a rate that is learned. A training that is known to the end so has nothing to add by its
 beginning.
 
+Scores of other data have a level and a scale of their own, and a posterior of their own. Its mean, in standard
+deviations of those scores, is one more effect: by how much a score here rises with it is normal, 3/4 in the mean with
+a deviation of a half, and what scores here say decides. Where the others agree with nothing, or say nothing, little is
+lost; where they say the opposite, that is learned as well (``experiments/036-shipped-trainings``).
+
 Because every effect is one of a stage, of what reaches it, or of the input size, a draw of the whole function is a
 ``SpaceSums``: its best network within a budget is found exactly (``FeasibleSet.best``).
 
@@ -24,7 +29,7 @@ Process Prediction, NeurIPS 2007, eq. 1; draws by Matheron's rule, Wilson et al.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -50,6 +55,8 @@ _NOISE_SPREAD = 1.4
 _LENGTHS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 # Variance of the constant of a fidelity about the mean of its scores: networks that are trained longer are no sample.
 _CONSTANT = 0.5
+# By how much a score rises with what other data let expect of it, both in standard deviations: mean and deviation.
+_SLOPE, _SLOPE_DEVIATION = 0.75, 0.5
 # Variance of what a score has for itself, so that no matrix is singular.
 _NUGGET = 1e-6
 
@@ -79,6 +86,7 @@ class Posterior:
         mean: Of the scores at the fidelity that is asked about.
         deviation: Of the same.
         parameters: What was learned beside the effects.
+        elsewhere: What the same networks and others did on other data; None: nothing is known of that.
     """
 
     layout: EffectLayout
@@ -88,6 +96,7 @@ class Posterior:
     mean: float
     deviation: float
     parameters: Hyperparameters
+    elsewhere: Posterior | None = None
 
     @classmethod
     @one_blas_thread()
@@ -97,27 +106,37 @@ class Posterior:
         observations: Sequence[ScoreObservation],
         parameters: Hyperparameters | None = None,
         spread: float = SPREAD,
+        elsewhere: Posterior | None = None,
     ) -> Posterior:
         """Learns from scored networks.
 
         Args:
             layout: Of the space.
-            observations: At least one; a network may be there more than once.
+            observations: At least one; a network may be there more than once. Where all are of other data, these are
+                what is asked about.
             parameters: Known from observations like these; None: they are learned.
             spread: Standard deviation of the logarithm of the variances of effects under their prior.
+            elsewhere: What was learned from the observations of other data; None: it is learned from them.
 
         Raises:
             ValueError: There is no network.
         """
-        if not observations:
+        if not observations and elsewhere is None:
             raise ValueError("nothing to learn from")
+        others = [replace(one, elsewhere=False) for one in observations if one.elsewhere]
+        if others and elsewhere is None:
+            elsewhere = cls.fit(layout, others, spread=spread)
+        observations = [one for one in observations if not one.elsewhere]
+        if elsewhere is not None and not observations:
+            return elsewhere
         codes, levels = layout.encode([one.architecture for one in observations]), Levels.of(observations)
         values, mean, deviation = levels.standardised(np.array([one.score for one in observations], np.float64))
         if parameters is None:
             kernels = EffectKernels(layout)
             grams = [*kernels.grams(codes, codes), levels.same_training]
-            parameters = _learned(kernels.counts, grams, levels, values, spread)
-        return cls(layout, codes, levels, values, mean, deviation, parameters)
+            expected = np.zeros(len(codes)) if elsewhere is None else elsewhere._standard(codes)
+            parameters = _learned(kernels.counts, grams, levels, values - _SLOPE * expected, spread, expected)
+        return cls(layout, codes, levels, values, mean, deviation, parameters, elsewhere)
 
     @property
     def variances(self) -> tuple[float, ...]:
@@ -133,16 +152,18 @@ class Posterior:
     def predict(self, architectures: Sequence[Architecture]) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the score of networks, without noise, shape (N) each."""
         codes = self.layout.encode(architectures)
+        expected, known = self._elsewhere(codes), self._elsewhere(self.codes)
         cross = self._kernel(self._kernels.grams(codes, self.codes)) * self._to_target + self._constant_to_target
-        own = self._kernel(self._kernels.diagonal(codes)) + self._constant
-        mean = cross @ self._weights
+        cross += _SLOPE_DEVIATION**2 * np.outer(expected, known)
+        own = self._kernel(self._kernels.diagonal(codes)) + self._constant + (_SLOPE_DEVIATION * expected) ** 2
+        mean = _SLOPE * expected + cross @ self._weights
         variance = own - np.einsum("ij,ji->i", cross, self._solve(cross.T))
         return self.mean + self.deviation * mean, self.deviation * np.sqrt(np.maximum(variance, 0.0))
 
     @one_blas_thread()
     def expected(self) -> NetworkSums:
         """The mean of the posterior."""
-        return self._sums(self._weights, Effects(), 0.0)
+        return self._sums(self._weights, Effects(), 0.0, _SLOPE)
 
     @one_blas_thread()
     def draw(self, rng: np.random.Generator, scale: float = 1.0) -> NetworkSums:
@@ -158,7 +179,11 @@ class Posterior:
             first = first if number else effects
         constants = scale * np.sqrt(self._constant) * rng.normal(size=len(self.levels.places))
         prior += constants[self.levels.level] + scale * np.sqrt(_NUGGET) * rng.normal(size=len(prior))
-        return self._sums(self._solve(self.values - prior), first, float(constants[0]))
+        slope = _SLOPE
+        if self.elsewhere is not None:
+            slope += scale * _SLOPE_DEVIATION * float(rng.normal())
+            prior += slope * self._elsewhere(self.codes)
+        return self._sums(self._solve(self.values - prior), first, float(constants[0]), slope)
 
     @cached_property
     def _kernels(self) -> EffectKernels:
@@ -166,13 +191,30 @@ class Posterior:
 
     @cached_property
     def _weights(self) -> Floats:
-        return self._solve(self.values)
+        return self._solve(self.values - _SLOPE * self._elsewhere(self.codes))
+
+    def _elsewhere(self, codes: Integers) -> Floats:
+        """What other data let expect of networks, in standard deviations of the scores there, shape (N)."""
+        return np.zeros(len(codes)) if self.elsewhere is None else self.elsewhere._standard(codes)
+
+    def _standard(self, codes: Integers) -> Floats:
+        """The mean of the posterior less that of the scores, in their standard deviations, shape (N)."""
+        effects, constant = self._standard_effects
+        return constant + effects.at(codes, self.layout)
+
+    @cached_property
+    def _standard_effects(self) -> tuple[Effects, float]:
+        """The mean of the posterior without what other data add, in standard deviations; effects and constant."""
+        found = self._kernels.effects(self.variances[:-1], self.codes, self._to_target * self._weights)
+        return found, float(self._constant_to_target @ self._weights)
 
     @cached_property
     def _solve(self) -> Callable[[Floats], Floats]:
         grams = [*self._kernels.grams(self.codes, self.codes), self.levels.same_training]
         correlation, same_level = _between(self.levels, self.parameters.length)
+        expected = self._elsewhere(self.codes)
         gram = self._kernel(grams) * correlation + self._constant * same_level
+        gram += _SLOPE_DEVIATION**2 * np.outer(expected, expected)
         gram[np.diag_indices_from(gram)] += _NUGGET
         factor = cho_factor(gram, lower=True)
         return partial(cho_solve, factor)
@@ -199,15 +241,28 @@ class Posterior:
     def _kernel(self, grams: Sequence[Floats]) -> Floats:
         return sum(variance * gram for variance, gram in zip(self.variances, grams))  # type: ignore[return-value]
 
-    def _sums(self, weights: Floats, prior: Effects, constant: float) -> NetworkSums:
-        """The function that weights of the scored networks add to effects of the prior."""
+    def _sums(self, weights: Floats, prior: Effects, constant: float, slope: float) -> NetworkSums:
+        """The function that weights of the scored networks add to effects of the prior.
+
+        ``slope`` is that of the prior, of what other data let expect.
+        """
         found = self._kernels.effects(self.variances[:-1], self.codes, self._to_target * weights)
-        scaled = Effects(
-            {key: self.deviation * (effect + prior.single.get(key, 0.0)) for key, effect in found.single.items()},
-            {key: self.deviation * (effect + prior.pairs.get(key, 0.0)) for key, effect in found.pairs.items()},
-            {key: self.deviation * (effect + prior.stages.get(key, 0.0)) for key, effect in found.stages.items()},
-        )
         constant += float(self._constant_to_target @ weights)
+        added = [(prior, 1.0)]
+        if self.elsewhere is not None:
+            others, level = self.elsewhere._standard_effects
+            slope += _SLOPE_DEVIATION**2 * float(self._elsewhere(self.codes) @ weights)
+            added.append((others, slope))
+            constant += slope * level
+        scaled = Effects(
+            *(
+                {
+                    key: self.deviation * sum((f * getattr(one, sort).get(key, 0.0) for one, f in added), effect)
+                    for key, effect in getattr(found, sort).items()
+                }
+                for sort in ("single", "pairs", "stages")
+            )
+        )
         return self.layout.sums_of(scaled, self.mean + self.deviation * constant)
 
 
@@ -218,16 +273,22 @@ def _between(levels: Levels, length: float) -> tuple[Floats, Floats]:
 
 
 def _learned(
-    counts: Sequence[int], grams: Sequence[Floats], levels: Levels, values: Floats, spread: float
+    counts: Sequence[int],
+    grams: Sequence[Floats],
+    levels: Levels,
+    values: Floats,
+    spread: float,
+    expected: Floats,
 ) -> Hyperparameters:
-    """The mode of the posterior; of the lengths the best one."""
+    """The mode of the posterior; of the lengths the best one. ``expected`` is what other data let expect."""
+    slopes = _SLOPE_DEVIATION**2 * np.outer(expected, expected)
     if levels.single:
-        return Hyperparameters(_variances(counts, grams, np.zeros_like(grams[0]), values, spread)[1])
+        return Hyperparameters(_variances(counts, grams, slopes, values, spread)[1])
     found = []
     for length in _LENGTHS:
         correlation, same_level = _between(levels, length)
         parts = [gram * correlation for gram in grams]
-        loss, variances = _variances(counts, parts, _CONSTANT * same_level, values, spread)
+        loss, variances = _variances(counts, parts, _CONSTANT * same_level + slopes, values, spread)
         found.append((loss, Hyperparameters(variances, length)))
     return min(found, key=lambda one: one[0])[1]
 

@@ -219,8 +219,7 @@ class Search:
         """Uniform draws before the sampler takes over; a study keeps them where its trials do not say it."""
         startup, kept = self.startup, kept_startup(study)
         if startup is None:
-            known = self.earlier.networks if self.earlier else 0
-            startup = startup_draws(trials, known) if kept is None else kept
+            startup = startup_draws(trials, self.earlier) if kept is None else kept
         if startup != kept and (self.startup is not None or self.time_limit is not None):
             keep_startup(study, startup)
         return startup

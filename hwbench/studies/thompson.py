@@ -9,7 +9,7 @@ import numpy as np
 
 from hwbench.spaces.protocols import NetworkSet
 from hwbench.specs import Architecture
-from hwbench.studies.fidelities import ScoreObservation, is_earlier
+from hwbench.studies.fidelities import ScoreObservation
 from hwbench.studies.posterior import Hyperparameters, Posterior
 from hwbench.studies.posterior_layout import EffectLayout
 from hwbench.studies.posterior_union import layout_of
@@ -19,7 +19,7 @@ from hwbench.studies.posterior_union import layout_of
 _SCALES = (0.0, 0.25, 0.0, 0.5)
 # The same after a proposal was refused: the optima of the mean and close by are known already.
 _NEXT_SCALES = (0.25, 0.5, 1.0)
-# Variances are learned anew with each of so many first trials, later with every eighth part more of them.
+# Variances are learned anew with each of so many first observations, later with every eighth part more of them.
 _ALWAYS_LEARNED = 32
 _GROWTH = 1.125
 
@@ -42,6 +42,7 @@ class Thompson:
         self._feasible = feasible
         self._learned: tuple[list[ScoreObservation], Posterior] | None = None
         self._parameters: tuple[list[ScoreObservation], Hyperparameters] | None = None
+        self._elsewhere: tuple[list[ScoreObservation], Posterior] | None = None
 
     def propose(
         self,
@@ -74,18 +75,24 @@ class Thompson:
     def _posterior(self, observations: list[ScoreObservation]) -> Posterior:
         """What is known; learned once for the proposals that follow a refused one."""
         if self._learned is None or self._learned[0] != observations:
-            parameters = self._parameters_of(observations)
-            self._learned = observations, Posterior.fit(self._layout, observations, parameters)
+            elsewhere = self._elsewhere_of([one for one in observations if one.elsewhere])
+            here = [one for one in observations if not one.elsewhere]
+            parameters = self._parameters_of(here, elsewhere) if here else None
+            self._learned = observations, Posterior.fit(self._layout, here, parameters, elsewhere=elsewhere)
         return self._learned[1]
 
-    def _parameters_of(self, observations: list[ScoreObservation]) -> Hyperparameters:
-        """Those of what was known before, and of a beginning of the trials, whose length follows from their number."""
-        before = [one for one in observations if is_earlier(one)]
-        trials = [one for one in observations if not is_earlier(one)]
-        beginning = [*before, *trials[: _steady(len(trials))]]
+    def _parameters_of(self, observations: list[ScoreObservation], elsewhere: Posterior | None) -> Hyperparameters:
+        """Those of a beginning of the observations, whose length follows from their number alone."""
+        beginning = observations[: _steady(len(observations))]
         if self._parameters is None or self._parameters[0] != beginning:
-            self._parameters = beginning, Posterior.fit(self._layout, beginning).parameters
+            self._parameters = beginning, Posterior.fit(self._layout, beginning, elsewhere=elsewhere).parameters
         return self._parameters[1]
+
+    def _elsewhere_of(self, observations: list[ScoreObservation]) -> Posterior | None:
+        """What trainings on other data say, which are the same for all trials; None: there are none."""
+        if observations and (self._elsewhere is None or self._elsewhere[0] != observations):
+            self._elsewhere = observations, Posterior.fit(self._layout, observations)
+        return None if self._elsewhere is None else self._elsewhere[1]
 
     @cached_property
     def _layout(self) -> EffectLayout:

@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import kendalltau
 
 import hwbench
 import hwbench.api.search
 from hwbench import SearchRequest
 from hwbench.api.learning import learn_from
+from hwbench.api.search_talk import begun_from
 from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.api.training_forecast import TrainingForecast
 from hwbench.data import SyntheticSpec
@@ -18,6 +20,7 @@ from hwbench.errors import InvalidValue
 from hwbench.reports import commands
 from hwbench.reports.result import read_result, trained_on
 from hwbench.specs import Architecture
+from hwbench.studies.course import startup_draws
 from hwbench.studies.earlier import BEST, EarlierTrainings
 from hwbench.studies.evaluators import scoring_of
 from hwbench.studies.evaluators.short_train import ShortTrain
@@ -27,9 +30,12 @@ from hwbench.studies.posterior import Posterior
 from hwbench.studies.posterior_union import layout_of
 from hwbench.studies.race import Race, RaceResult
 from hwbench.studies.sampler import FeasibleSampler, samplers
+from hwbench.studies.thompson import Thompson
 from hwbench.testing.listeners import Keeper
 
 SMALL, LARGE = 4.2e-3, 6e-3
+OTHER = ScoreObservation(Architecture("x3d-tiny", ()), 0.0, elsewhere=True)
+SCALES = {"depth": 1, "width": 40, "expansion": 2}
 
 
 @pytest.fixture
@@ -155,6 +161,77 @@ def test_thompson_begins_with_what_is_known(make_search, space):
     assert float(proposed["s3.width"]) == max(float(value) for value in space.values["s3.width"])
 
 
+@pytest.mark.parametrize(("agrees", "better"), [(1.0, True), (0.0, False), (-1.0, False)])
+def test_other_data_help_as_far_as_trials_agree_with_them(make_search, space, agrees, better):
+    rng = np.random.default_rng(3)
+    layout = layout_of(make_search(budget_s=LARGE).feasible.sums)
+    drawn = list(dict.fromkeys(space.random(rng) for _ in range(200)))
+
+    def score(network):
+        return sum(float(network[f"s{n}.{name}"]) / scale for n in (1, 2, 3) for name, scale in SCALES.items())
+
+    def said(network, at):  # with noise
+        return ScoreObservation(network, at + rng.normal(0, 0.5), (), 0)
+
+    here = [replace(said(a, score(a)), training=n) for n, a in enumerate(drawn[:16])]
+    elsewhere = [
+        replace(said(a, 5 + 3 * agrees * score(a)), training=-1 - n, elsewhere=True)
+        for n, a in enumerate(drawn[16:136])
+    ]
+    truth = [score(one) for one in drawn[136:]]
+    alone, together = (
+        kendalltau(Posterior.fit(layout, rows).predict(drawn[136:])[0], truth)[0]
+        for rows in (here, [*elsewhere, *here])
+    )
+    if better:
+        assert together > alone + 0.1
+    else:
+        assert together > alone - 0.1
+
+
+def test_networks_of_other_data_are_not_tried_as_they_are(make_search, space):
+    feasible, rng = make_search(budget_s=LARGE).feasible, np.random.default_rng(1)
+    drawn = list(dict.fromkeys(feasible.draw(rng) for _ in range(20)))
+    elsewhere = tuple(replace(OTHER, architecture=a, score=float(n), training=-1 - n) for n, a in enumerate(drawn))
+    assert EarlierTrainings(elsewhere).best([feasible]) == []
+    both = EarlierTrainings((*elsewhere, ScoreObservation(drawn[0], 0.1, (), -90)))
+    assert both.best([feasible]) == [drawn[0]]
+    assert both.networks == 1
+    assert [startup_draws(24, one) for one in (None, EarlierTrainings(elsewhere), both)] == [12, 6, 5]
+    assert startup_draws(24, EarlierTrainings(both.here)) == 11
+    *told, last = begun_from(both, [feasible])
+    assert told == ["1 of 1 networks trained before are within the budget; the best 1 are tried first"]
+    assert last.startswith(
+        f"{len(drawn)} trainings on other data count as far as trials agree with them; --learn-from none"
+    )
+
+
+def test_before_the_first_trial_thompson_proposes_what_is_best_on_other_data(make_search, space):
+    feasible, rng = make_search(budget_s=LARGE).feasible, np.random.default_rng(0)
+    drawn = list(dict.fromkeys(space.random(rng) for _ in range(40)))
+    there = [ScoreObservation(a, float(a["s3.width"]), (), -1 - n) for n, a in enumerate(drawn)]
+    expected = Posterior.fit(layout_of(feasible.sums), there).expected()
+    proposed = Thompson(feasible).propose([replace(one, elsewhere=True) for one in there], rng)
+    assert proposed == feasible.best(expected).architecture
+
+
+def test_what_a_draw_says_is_what_is_predicted(make_search, space):
+    feasible, rng = make_search(budget_s=LARGE).feasible, np.random.default_rng(5)
+    drawn = list(dict.fromkeys(space.random(rng) for _ in range(60)))
+    here = [ScoreObservation(a, float(a["s3.width"]) + rng.normal(), (), n) for n, a in enumerate(drawn[:15])]
+    elsewhere = [
+        replace(OTHER, architecture=a, score=float(a["s2.depth"]) + rng.normal(), training=-1 - n)
+        for n, a in enumerate(drawn[15:45])
+    ]
+    posterior = Posterior.fit(layout_of(feasible.sums), [*elsewhere, *here])
+    mean, deviation = posterior.predict(drawn[45:])
+    np.testing.assert_allclose([posterior.expected().total(one) for one in drawn[45:]], mean, rtol=1e-9)
+    draws = [posterior.draw(rng) for _ in range(400)]
+    scores = np.array([[one.total(a) for one in draws] for a in drawn[45:]])
+    np.testing.assert_allclose(scores.mean(axis=1), mean, atol=0.25 * deviation.max())
+    np.testing.assert_allclose(scores.std(axis=1), deviation, rtol=0.2)
+
+
 def test_the_best_of_several_lengths_go_by_how_they_stand_among_their_like(make_search, space):
     feasible, rng = make_search(budget_s=LARGE).feasible, np.random.default_rng(1)
     a, b, c, d = (feasible.draw(rng) for _ in range(4))
@@ -222,9 +299,9 @@ def test_the_forecast_leaves_out_what_is_not_trained_again(run, planned):
 def test_what_was_learned_says_how_it_was_trained(run, workspace, space, make_search):
     run("4.2 ms", "first")
     learned = learn_from(workspace, space, ["first"])
-    assert len(learned.at(Fidelity(2))) == 12
-    assert {one.fidelity for one in learned.at(Fidelity(2))} == {()}
-    assert {one.fidelity for one in learned.at(Fidelity(8))} == {(-2.0, 0.0, 0.0)}
+    assert len(learned.at(Fidelity(2), "synthetic")) == 12
+    assert {one.fidelity for one in learned.at(Fidelity(2), "synthetic")} == {()}
+    assert {one.fidelity for one in learned.at(Fidelity(8), "synthetic")} == {(-2.0, 0.0, 0.0)}
     settings = make_search(evaluator="short-train", effort="2 epochs", data="synthetic").settings
     settings = replace(settings, scoring=scoring_of(ShortTrain))
     assert len(learned.same_as(settings)) == 12

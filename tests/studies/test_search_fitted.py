@@ -187,6 +187,23 @@ def test_a_table_says_what_a_folder_says(workspace, folder, space, drawn, tmp_pa
     assert other.unit == "top-1 of trainings with SGD"
 
 
+def test_trainings_on_other_data_are_apart(workspace, space, drawn, folder, tmp_path):
+    table(tmp_path / "here.csv", drawn[:3], data="videos")
+    table(tmp_path / "unknown.csv", drawn[3:5])
+    sources = [str(folder), str(tmp_path / "here.csv"), str(tmp_path / "unknown.csv")]
+    learned = learn_from(workspace, space, sources)
+
+    def elsewhere(observations):
+        return [one.elsewhere for one in observations]
+
+    assert elsewhere(learned.at(Fidelity(12), "synthetic")) == [False] * NETWORKS + [True] * 3 + [False] * 2
+    assert elsewhere(learned.at(Fidelity(12), "videos")) == [True] * NETWORKS + [False] * 5
+    assert not any(elsewhere(learned.at(Fidelity(12), "")))
+    assert elsewhere(learned.observations) == elsewhere(
+        learned.at(Fidelity(12), "synthetic")
+    )  # the first of the longest
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -26,6 +26,7 @@ from hwbench.testing.evaluations import Sleep
 from hwbench.testing.listeners import Keeper
 
 BEGAN = datetime(2026, 1, 1)
+NONE = ("none",)
 
 
 @pytest.fixture
@@ -282,13 +283,16 @@ def test_what_is_refused_leaves_no_study(search, workspace):
 
 
 def test_half_of_what_fits_is_drawn_and_the_command_of_the_report_draws_as_many(search, workspace):
-    first = search(time="400ms", study="first")  # eight fit by the forecast, fewer where the machine is busy
+    first = search(
+        time="400ms", study="first", learn_from=NONE
+    )  # eight fit by the forecast, fewer where the machine is busy
     assert first.course.startup == 4
     assert first.course.draws == tuple(range(min(4, first.trials)))
     command = commands.search(read_result(workspace, "first"))
     assert f"--trials {first.trials} " in command
     assert " --startup 4 " in command
-    second = search(time=None, trials=first.trials, startup=4, study="second")
+    assert " --learn-from none " in command
+    second = search(time=None, trials=first.trials, startup=4, study="second", learn_from=NONE)
     assert [one.architecture for one in second.history] == [one.architecture for one in first.history]
     longer = search(time=None, trials=first.trials + 1, study="second")
     assert longer.course.startup == 4  # a study keeps its draws
