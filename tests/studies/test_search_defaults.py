@@ -122,6 +122,22 @@ def test_without_data_networks_are_scored_by_trainings_that_come_with_the_space(
         search(study="more", evaluator="fitted", trials=8)
 
 
+def test_a_study_on_other_data_begins_from_the_trainings_that_come_with_the_space(search, workspace):
+    source = str(prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8)))
+    keeper, bare = Keeper(), Keeper()
+    result = search(keeper, data=source, **SHORT)
+    assert result.settings.sources == ("x3d-tiny.trained.csv",)
+    told = "30 trainings on other data count as far as trials agree with them; --learn-from none begins without"
+    assert told in keeper.lines
+    assert " --learn-from x3d-tiny.trained.csv" in commands.search(read_result(workspace, result.study))
+    without = search(bare, data=source, learn_from=("none",), study="bare", **SHORT)
+    assert without.settings.sources == ()
+    assert told not in bare.lines
+    assert search(data=source, study="bare", **SHORT).settings == without.settings  # it goes on as it began
+    with pytest.raises(InvalidValue, match=r"begun_from was 'learned from 15 networks .*', now ''"):
+        search(data=source, learn_from=("none",), **SHORT)
+
+
 def test_without_data_and_trainings_the_score_costs_nothing_and_it_is_told_what_it_is_worth(bare, search, trained):
     with pytest.raises(InvalidValue, match=r"fitted needs --learn-from: .* none comes with --space x3d-tiny"):
         search(evaluator="fitted")
