@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from hwbench.api.bench_request import DEFAULT_RUNTIME, BenchRequest
 from hwbench.api.listener import Listener, StageProgress
-from hwbench.documents import read_json
 from hwbench.errors import CheckFailed, InvalidFile, InvalidValue
 
 if TYPE_CHECKING:
@@ -135,20 +134,24 @@ def _precision_of(engine: str, path: Path, sha256: str) -> str | None:
 
 
 def _manifest(path: Path, sha256: str) -> str | None:
-    """The precision that the manifest beside a file tells, where there is one and it is of this file."""
+    """The precision that the manifest beside a file tells, where there is one and it is of this file.
+
+    Raises:
+        InvalidFile: The manifest is damaged, or describes another file than the model that lies beside it.
+    """
     manifest = path.with_name("manifest.json")
-    if not manifest.is_file():
+    if not manifest.exists():
         return None
-    try:
-        values = read_json(manifest.read_text(encoding="utf-8"))
-        described, precision = values["sha256"], values["precision"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidFile(f"{manifest}: does not describe a model: {error!r}; export it again") from None
-    if described != sha256:
-        if path.stem == "model":
-            raise InvalidFile(f"{path} is not the file that {manifest.name} describes (sha256); export it again")
-        return None
-    return str(precision)
+    from hwbench.deploy import DeployedModel, Manifest
+
+    # A model of an export is held to all that ``verify`` holds it to; a file of another name may be anybody's.
+    if path.stem == "model":
+        deployed = DeployedModel.open(path.parent)
+        if not path.samefile(deployed.path):
+            raise InvalidFile(f"{path} is not the model of {path.parent}, which is {deployed.path.name}; give that")
+        return deployed.manifest.precision.value
+    described = Manifest.read(manifest)
+    return described.precision.value if described.sha256 == sha256 else None
 
 
 def _built(workspace: Workspace, request: BenchRequest, listener: Listener) -> tuple[Artifact, str]:

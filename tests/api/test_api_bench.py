@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from micro_workspace import NETWORK, SPACE
+from written_manifest import write_manifest
 
 import hwbench
 from hwbench.api import bench as bench_module
@@ -18,7 +19,6 @@ from hwbench.cli.bench import _print_profile
 from hwbench.errors import CheckFailed, DeviceUnreachable, InvalidFile, InvalidValue, UnknownName
 from hwbench.measure import cache, file_profile, on_device
 from hwbench.measure.artifact_check import OperationProfile, OperationTime
-from hwbench.measure.cache import file_sha256
 from hwbench.measure.sustained_log import CourseFacts
 from hwbench.runtimes import suffixes
 from hwbench.runtimes.runners import choose_runner
@@ -156,8 +156,7 @@ def test_an_archive_of_openvino_is_in_the_precision_that_it_tells(tmp_path, monk
     assert artifact_of(path, "openvino", "fp32")[1] == "fp32"
     with pytest.raises(InvalidValue, match="is in fp32, not in int8; leave --precision out"):
         artifact_of(path, None, "int8")
-    described = {"sha256": file_sha256(path), "precision": "int8"}
-    (tmp_path / "manifest.json").write_text(json.dumps(described))
+    write_manifest(path, "int8")
     with pytest.raises(InvalidFile, match=r"is in fp32, and manifest.json beside it says int8; export it again"):
         artifact_of(path, None, None)
 
@@ -285,8 +284,7 @@ def test_a_precision_that_only_the_user_says_is_shown_and_counts_for_no_search(w
     assert isinstance(courses[0], CourseFacts)
     assert courses[0].precision == ""
     assert any("search --sustained does not use this course" in line for line in talk.lines)
-    manifest = Path(result.model).with_name("manifest.json")
-    manifest.write_text(json.dumps({"sha256": file_sha256(Path(result.model)), "precision": "int8"}))
+    manifest = write_manifest(Path(result.model), "int8")
     try:
         hwbench.bench(request, workspace=workspace)
     finally:

@@ -28,6 +28,7 @@ JOURNAL = f".hwbench/studies/{STUDY}/journal.log"
 TABLE = str(table_path(Path(), TARGET, INT8))
 SPACE, DEVICE, CARD = "search_spaces/x3d-tiny.toml", "profiles/local/device.toml", "zoo/x3d-xs/model.toml"
 RUN, MANIFEST = "runs/a", "model/manifest.json"
+OTHER_MANIFEST = (Path(__file__).resolve().parents[1] / "golden" / "afbb81b" / "manifest-fp32.json").read_bytes()
 
 PROFILE: Command = ("profile", "--precision", "int8")
 VALIDATE: Command = ("validate",)
@@ -405,7 +406,7 @@ FILES: dict[str, tuple[Spoil, tuple[Command, ...], tuple[str, ...]]] = {
     "manifest: no JSON": (
         put(MANIFEST, b"{"), (BENCH, ("report", STUDY, "--model", "model")), (MANIFEST, "again")),
     "manifest: of another file": (
-        put(MANIFEST, b'{"sha256": "0", "precision": "int8"}'), (BENCH,), (PROGRAM, "sha256", "export it again")),
+        put(MANIFEST, OTHER_MANIFEST), (BENCH,), (PROGRAM, "sha256", "export it again")),
     "program: no program": (put(PROGRAM, GARBAGE), (BENCH,), (PROGRAM, "an ExecuTorch program", "export it again")),
     "program: empty": (put(PROGRAM, b""), (BENCH,), (PROGRAM, "an ExecuTorch program", "export it again")),
     "program: cut off": (cut(PROGRAM), (BENCH,), (PROGRAM, "export it again")),

@@ -3,6 +3,7 @@ import json
 import shutil
 
 import pytest
+from written_manifest import write_manifest
 
 from hwbench.api.bench import undisturbed_before
 from hwbench.api.bench_request import session_timing
@@ -47,8 +48,7 @@ def model(program, tmp_path):
     """The file as ``export`` leaves it."""
     path = tmp_path / "model.pte"
     shutil.copyfile(program, path)
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    (tmp_path / "manifest.json").write_text(json.dumps({"sha256": sha256, "precision": "fp32"}))
+    write_manifest(path)
     return path
 
 
@@ -121,12 +121,37 @@ def test_a_file_that_its_manifest_does_not_describe(workspace, model, capsys):
     assert "not the file that manifest.json describes" in err
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "no json"])
-def test_a_manifest_that_does_not_validate(workspace, model, capsys, text):
-    (model.parent / "manifest.json").write_text(text)
-    status, _, err = run(capsys, model, *QUICK)
-    assert status == 2
-    assert "manifest.json" in err
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda text: "", "manifest.json: cannot be read as JSON: "),
+        (lambda text: text[:-20], "manifest.json: cannot be read as JSON: "),
+        (lambda text: "[]", "manifest.json: "),
+        (lambda text: "{}", "manifest.json: key 'schema' is missing"),
+        (lambda text: text.replace('"schema": 2', '"schema": 99'), "manifest.json: expected schema 2, got 99; update "),
+        (
+            lambda text: text.replace('"schema": 2', '"schema": "1"'),
+            "manifest.json: expected schema 2, got '1'; update ",
+        ),
+        (lambda text: text.replace('"sha256"', '"sha257"'), "sha257"),
+        (lambda text: json.dumps({**json.loads(text), "input": "foo"}), "manifest.json: input: expected an object"),
+        (None, "manifest.json: cannot be read as JSON: "),  # a folder of this name
+    ],
+)
+def test_a_damaged_manifest_is_told_in_the_words_of_verify(workspace, model, capsys, damage, said):
+    manifest = model.parent / "manifest.json"
+    text = manifest.read_text()
+    if damage is None:
+        manifest.unlink()
+        manifest.mkdir()
+    else:
+        manifest.write_text(damage(text))
+    status, out, err = run(capsys, model, *QUICK)
+    assert (status, out, len(err.splitlines())) == (2, "", 1)
+    assert said in err
+    with pytest.raises(SystemExit):
+        main(["verify", str(model)])
+    assert capsys.readouterr().err == err
 
 
 @pytest.mark.parametrize(
