@@ -189,10 +189,12 @@ def _verify_model(request: VerifyRequest, listener: Listener, workspace: Workspa
 def _opened(model: Path) -> DeployedModel:
     """The exported file that is meant."""
     from hwbench.deploy import MANIFEST, DeployedModel
+    from hwbench.runtimes import of_file
 
     folder = model.parent if model.is_file() else model
     if not folder.is_dir():
-        raise InvalidFile(f"no folder {folder}; make one: hwbench export CHECKPOINT --out DIR")
+        kind = "file" if of_file(model) else "folder"
+        raise InvalidFile(f"no {kind} {model}; make one: hwbench export CHECKPOINT --out DIR")
     deployed = DeployedModel.open(folder)
     if model.is_file() and not model.samefile(deployed.path) and model.name != MANIFEST:
         raise InvalidFile(

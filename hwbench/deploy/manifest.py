@@ -178,7 +178,9 @@ class DeployedModel:
         except UnknownName as error:
             raise InvalidFile(f"{folder / MANIFEST}: {error}; export the model again") from None
         check_given(manifest.runtime, path)
-        if not path.is_file() or file_sha256(path) != manifest.sha256:
+        if not path.is_file():
+            raise InvalidFile(f"no file {path}, which {MANIFEST} beside it describes; export it again")
+        if file_sha256(path) != manifest.sha256:
             raise InvalidFile(f"{path} is not the file that {MANIFEST} describes (sha256); export it again")
         if (size := path.stat().st_size) != manifest.bytes:
             raise InvalidFile(

@@ -125,7 +125,7 @@ def test_a_model_must_be_the_one_described(folder: Path) -> None:
     with pytest.raises(InvalidFile, match="is not the file"):
         DeployedModel.open(folder)
     (folder / MODEL).unlink()
-    with pytest.raises(InvalidFile, match="is not the file"):
+    with pytest.raises(InvalidFile, match=f"no file .*{MODEL}, which {MANIFEST} beside it describes; export it again"):
         DeployedModel.open(folder)
     (folder / MANIFEST).unlink()
     with pytest.raises(InvalidFile, match=MANIFEST):

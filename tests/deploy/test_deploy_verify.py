@@ -87,6 +87,11 @@ def test_a_file_that_is_not_the_described_one_is_not_run(
     status, _, err = verified(capsys, str(folder))
     assert status == 2
     assert "not the file that manifest.json describes" in err
-    status, _, err = verified(capsys, str(tmp_path / "none"))
-    assert status == 2
-    assert "make one: hwbench export" in err
+    (folder / MODEL).unlink()
+    for gone, said in (
+        (folder, f"no file {folder / MODEL}, which manifest.json beside it describes; export it again"),
+        (folder / MODEL, f"no file {folder / MODEL}; make one: hwbench export"),
+        (tmp_path / "none", f"no folder {tmp_path / 'none'}; make one: hwbench export"),
+    ):
+        status, _, err = verified(capsys, str(gone))
+        assert (status, said in err) == (2, True), err
