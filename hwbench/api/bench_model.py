@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,20 +45,36 @@ def bench_model(workspace: Workspace, request: BenchRequest, path: Path | None, 
 
 
 def model_file(model: str) -> Path | None:
-    """The file that is meant, or None where a name is; a folder means the model of the export in it."""
+    """The file that is meant, or None where a name is; a folder means the model of the export in it.
+
+    Raises:
+        InvalidFile: There is no such file, or the folder holds no model.
+    """
     from hwbench.runtimes import exporting, of_file
 
     path = Path(model)
     # os.path, and not Path: a printed architecture is longer than the name of a file may be, at which Path raises.
     if os.path.isdir(path):
-        models = [p for p in sorted(path.glob("model.*")) if of_file(p)]
+        models = [p for p in sorted(path.glob("model.*")) if of_file(p) and p.is_file()]
+        if not models:
+            raise InvalidFile(_no_model_in(path))
         # What ``check_given`` refuses is taken only where there is nothing else, so that it says why.
-        path = min(models, key=lambda p: of_file(p) not in exporting(), default=path / "model.pte")
+        path = min(models, key=lambda p: of_file(p) not in exporting())
     if os.path.isfile(path):
         return path
     if of_file(path):
         raise InvalidFile(f"no file {model}; make one: hwbench export CHECKPOINT --out DIR")
     return None
+
+
+def _no_model_in(folder: Path) -> str:
+    """What is said of a folder without a model; that of a training run holds the checkpoint to make one from."""
+    from hwbench.runtimes import exporting, get, in_words
+
+    expected = in_words([f"model{get(name).capabilities.suffix}" for name in exporting()])
+    checkpoint = folder / "checkpoint.pt"
+    source = shlex.quote(str(checkpoint)) if checkpoint.is_file() else "CHECKPOINT"
+    return f"{folder}: the folder holds no model file ({expected}); make one: hwbench export {source} --out DIR"
 
 
 def runtime_of(request: BenchRequest, path: Path | None) -> str:

@@ -171,6 +171,17 @@ def test_a_name_longer_than_that_of_a_file_may_be_is_no_file():
     assert model_file("x3d-mobile@1x3x8x112x112:" + "_".join(["k3x3x3"] * 60)) is None
 
 
+def test_a_folder_without_a_model_says_so_and_that_of_a_run_names_its_checkpoint(tmp_path):
+    run = tmp_path / "my run"
+    run.mkdir()
+    said = r"my run: the folder holds no model file \(model.pte, .* or model.ts\); make one: hwbench export"
+    with pytest.raises(InvalidFile, match=f"{said} CHECKPOINT --out DIR"):
+        model_file(str(run))
+    (run / "checkpoint.pt").write_bytes(b"weights")
+    with pytest.raises(InvalidFile, match=f"{said} '.*/my run/checkpoint.pt' --out DIR"):
+        model_file(str(run))
+
+
 @pytest.mark.parametrize("separator", ["\t", "\n", "\r"])
 def test_a_path_that_the_list_of_the_runner_cannot_hold_is_refused_in_one_line(workspace, tmp_path, separator):
     path = tmp_path / f"my{separator}model.pte"
