@@ -165,8 +165,8 @@ def _is_study(workspace: Workspace, name: str) -> bool:
         check_name(name)
         load_result(workspace, name)
     except (UnknownName, InvalidValue) as error:
-        if Path(name).is_dir():
-            return False
+        if Path(name).is_dir() or (isinstance(error, InvalidValue) and Path(name).name != name):
+            return False  # a path is no name of a study, whether there is such a folder or not
         if isinstance(error, UnknownName) and is_begun(workspace.studies / name):
             raise
         if name in workspace.names("profiles"):

@@ -211,7 +211,7 @@ OTHERS = [
       for c in (SEARCH, VALIDATE)],
     (("search",), 2, ("Missing option '--budget'",)),
     (("report", "dune"), 2, ("no finished study 'dune'", "did you mean 'done'")),
-    (("report", "../x"), 2, ("study: expected a name of letters", "'../x'")),
+    (("report", "../x"), 2, ("../x: there is no such folder; expected the folder of a run",)),
     (("report", STUDY, "--model", "nodir"), 2, ("nodir: expected the folder of an exported model", "--out nodir")),
     (("report", STUDY, "--out", VIDEOS), 2, ("cannot write videos: it is a directory",)),
     (("init",), 2, ("Missing argument 'DIR'",)),
