@@ -187,6 +187,14 @@ def test_cpp_program_of_the_page_compiles_and_prints_what_python_computes(
         ([str(stream.path), "torn.rgb"], 2, f"torn.rgb: no whole frames of {SIZE} x {SIZE}"),
         ([str(stream.path), "none.rgb"], 2, "none.rgb: no whole frames"),
         (["run.cpp", str(film)], 1, "run.cpp does not load"),
+        *(
+            (
+                [str(stream.path), str(film), window],
+                2,
+                f"WINDOW: expected a whole number of frames, at least 1, got '{window}'",
+            )
+            for window in ("abc", "4x", "1.5", "0", "-4", "")
+        ),
     ):
         done = subprocess.run(["./run", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert (done.returncode, said in done.stderr) == (status, True), done.stderr
