@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -126,6 +127,20 @@ def test_exit_statuses_stand_in_the_docs_and_in_the_help() -> None:
     for status, words in STATUSES.items():
         assert words in rows[str(status)].lower()
         assert f"{status} " in epilog.partition("Exit status:")[2]
+
+
+def test_stdout_that_is_closed_ends_a_command_with_the_documented_status() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)  # as head does, before all is written
+    try:
+        command = [sys.executable, "-m", "hwbench", "zoo", "--json"]
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    (row,) = re.findall(rf"^\| {done.returncode} \| (.+) \|$", page, re.MULTILINE)
+    assert "without a message, stdout was closed before all was written" in row
 
 
 def errors() -> list[type[HwbenchError]]:
