@@ -17,6 +17,10 @@ from typing import IO
 
 _PACKAGE = Path(__file__).resolve().parent
 _SAFE_PATH = "PYTHONSAFEPATH"
+# Of libgomp: how often a thread looks before it sleeps; what it takes itself where there are more threads than cores.
+SPINS, FEW_SPINS = "GOMP_SPINCOUNT", "1000"
+# By these a user says how threads wait.
+_WAITING = frozenset((SPINS, "OMP_WAIT_POLICY"))
 
 
 def cores() -> int:
@@ -71,3 +75,22 @@ def safe_children() -> Iterator[None]:
             os.environ.pop(_SAFE_PATH, None)
         else:
             os.environ[_SAFE_PATH] = before
+
+
+@contextlib.contextmanager
+def sharing_cores() -> Iterator[None]:
+    """While the block runs, libgomp that is loaded anew sleeps soon where a thread waits for the others.
+
+    By default a thread looks for a millisecond, and holds a core meanwhile. Where another program has one of the cores,
+    a training step waits for it again and again; it then takes twice to three times as long as one thread alone
+    (``experiments/037-waiting-threads``). Measured processes wait as their engine does. What the user says of
+    waiting stands.
+    """
+    if not _WAITING.isdisjoint(os.environ):
+        yield
+        return
+    os.environ[SPINS] = FEW_SPINS
+    try:
+        yield
+    finally:
+        os.environ.pop(SPINS, None)

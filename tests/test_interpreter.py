@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from hwbench.cli.main import main
-from hwbench.interpreter import inherited_path, python_command, python_environment, python_path, safe_children
+from hwbench.interpreter import (
+    inherited_path,
+    python_command,
+    python_environment,
+    python_path,
+    safe_children,
+    sharing_cores,
+)
 
 PACKAGE = Path(__file__).resolve().parents[1] / "hwbench"
 # Where this interpreter is named beside ``interpreter.py``, and why that is right.
@@ -121,3 +128,36 @@ def test_19_03_the_interpreter_is_named_in_one_place():
                 found.add(str(path.relative_to(PACKAGE)))
     assert "interpreter.py" in found
     assert found <= {"interpreter.py", *ELSEWHERE}
+
+
+@pytest.mark.parametrize(("name", "value"), [("OMP_WAIT_POLICY", "ACTIVE"), ("GOMP_SPINCOUNT", "7")])
+def test_threads_that_wait_share_their_core_unless_the_user_says_how(monkeypatch, name, value):
+    for one in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(one, raising=False)
+    with sharing_cores():
+        assert os.environ["GOMP_SPINCOUNT"] == "1000"
+    assert "GOMP_SPINCOUNT" not in os.environ
+    monkeypatch.setenv(name, value)
+    before = dict(os.environ)
+    with sharing_cores():
+        assert dict(os.environ) == before
+    assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize(("given", "kept"), [("1000", "usual"), ("7", "7")])
+def test_a_command_shares_cores_and_a_measured_process_waits_as_its_engine_does(tmp_path, monkeypatch, given, kept):
+    for one in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(one, raising=False)
+    said = "import os, sys\nsys.stderr.write('spins ' + os.environ.get('GOMP_SPINCOUNT', 'usual') + '\\n')\n"
+    (tmp_path / "noted.py").write_text(said + "def network(): sys.exit('enough')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    command = python_command("hwbench", "bench", "noted:network")
+    done = subprocess.run(command, env=python_environment(), capture_output=True, text=True, cwd=PACKAGE.parent)
+    assert "spins 1000" in done.stderr
+    monkeypatch.setenv("GOMP_SPINCOUNT", given)
+    (tmp_path / "runner.py").write_text(
+        "import sys\nfrom hwbench.runtimes.python_runner import main\n"
+        "try:\n    sys.argv[1:] = ['--nothing']\n    main()\nexcept SystemExit:\n    import noted\n"
+    )
+    done = subprocess.run(python_command("runner"), env=python_environment(), capture_output=True, text=True)
+    assert f"spins {kept}" in done.stderr

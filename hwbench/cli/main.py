@@ -11,7 +11,7 @@ from pathlib import Path
 from hwbench.cli.app import app
 from hwbench.cli.signals import ENDINGS, INTERRUPTED, Ended, ending_in_order
 from hwbench.errors import HwbenchError, WorkspaceError
-from hwbench.interpreter import safe_children
+from hwbench.interpreter import safe_children, sharing_cores
 from hwbench.printable import printable_lines
 from hwbench.workspace import refusal
 
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         arguments = [a for a in arguments if a != "--debug"]
     import hwbench.cli.commands  # noqa: F401  # registers the commands
 
-    with ending_in_order():
+    with ending_in_order(), sharing_cores():
         _run(arguments, debug)
 
 

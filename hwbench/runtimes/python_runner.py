@@ -30,6 +30,8 @@ from hwbench.runtimes.python_models import Model, ModelFailure, mix
 
 # Tracing keeps every event of every execution in memory until it is written.
 PROFILED_RUNS = 100
+# How soon threads of trainings sleep (``hwbench.interpreter.sharing_cores``): measured engines wait as they always do.
+_OF_TRAININGS = "1000"
 
 
 def shuffled(count: int, counter: int) -> tuple[list[int], int]:
@@ -324,6 +326,8 @@ def main() -> int:
     """Runs as a process of its own: stdout is kept for answers, what libraries print goes to stderr."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    if os.environ.get("GOMP_SPINCOUNT") == _OF_TRAININGS:
+        del os.environ["GOMP_SPINCOUNT"]
     options = parse(sys.argv[1:])
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
