@@ -13,6 +13,7 @@ from hwbench.api.bench_model import bench_model, model_file
 from hwbench.api.bench_request import ALL, BenchRequest, timing_of
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.errors import CheckFailed, HwbenchError, InvalidValue
+from hwbench.printable import counted
 from hwbench.units import format_duration
 
 if TYPE_CHECKING:
@@ -158,8 +159,7 @@ def _until_then(sessions: Sequence[Session]) -> str:
     if not sessions:
         return ""
     took = format_duration(statistics.median(session.median_s for session in sessions))
-    sessions_taken = "1 session" if len(sessions) == 1 else f"{len(sessions)} sessions"
-    return f", after {sessions_taken} of {took} (median)"
+    return f", after {counted(len(sessions), 'session')} of {took} (median)"
 
 
 def engines_for(

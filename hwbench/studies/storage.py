@@ -40,6 +40,8 @@ _DRIVER = "postgresql+psycopg"
 _SECRET = re.compile("password|passphrase|secret|token|^scram_", re.IGNORECASE)
 # Of a connection that is not answered.
 _TIMEOUT_S = 10
+# Of a database that is opened, which takes some hundred statements the first time, each a way there and back.
+_OPENED_S = 60
 # Of libpq: a machine that is gone is noticed after a minute, whether it was sent anything or not. A URL can set others.
 _CONNECTION = {
     "connect_timeout": _TIMEOUT_S,
@@ -234,7 +236,7 @@ def _first_answer() -> Iterator[Callable[..., None]]:
         if late.is_set():
             cut([connection])
 
-    timer = threading.Timer(_TIMEOUT_S, end)
+    timer = threading.Timer(_OPENED_S, end)
     timer.daemon = True
     timer.start()
     try:
@@ -242,7 +244,7 @@ def _first_answer() -> Iterator[Callable[..., None]]:
     except SQLAlchemyError:
         if not late.is_set():
             raise
-        raise StorageInternalError(f"no answer within {_TIMEOUT_S} s") from None
+        raise StorageInternalError(f"no answer within {_OPENED_S} s") from None
     finally:
         timer.cancel()
 

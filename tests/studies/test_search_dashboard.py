@@ -135,7 +135,7 @@ def test_what_cannot_be_shown(study, workspace, tmp_path, monkeypatch):
 
 def test_a_postgresql_that_hangs_is_one_line(study, workspace, monkeypatch):
     pytest.importorskip("psycopg", reason="pip install 'hwbench[postgres]'")
-    monkeypatch.setattr("hwbench.studies.storage._TIMEOUT_S", 1)
+    monkeypatch.setattr("hwbench.studies.storage._OPENED_S", 1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=let_in, args=(server,), daemon=True).start()
         url = f"postgresql://me@127.0.0.1:{server.getsockname()[1]}/studies?sslmode=disable&gssencmode=disable"
