@@ -103,8 +103,11 @@ def test_manifest_of_before_is_read(stream: DeployedModel) -> None:
         stream.manifest.stream, states=tuple(replace(s, dtype="float32") for s in stream.manifest.stream.states)
     )
     del values["stream"]
+    clip = TensorSpec.parse(stream.manifest.architecture.input).folded  # what files took then
+    values["input"]["shape"] = clip
     path.write_text(json.dumps(values))
-    assert Manifest.read(path) == replace(stream.manifest, stream=None)
+    given = replace(stream.manifest.input, shape=clip)
+    assert Manifest.read(path) == replace(stream.manifest, stream=None, input=given)
 
 
 def test_served_stream_begins_anew_behind_its_window(stream: DeployedModel) -> None:
