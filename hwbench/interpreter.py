@@ -17,8 +17,8 @@ from typing import IO
 
 _PACKAGE = Path(__file__).resolve().parent
 _SAFE_PATH = "PYTHONSAFEPATH"
-# Of libgomp: how often a thread looks before it sleeps; what it takes itself where there are more threads than cores.
-SPINS, FEW_SPINS = "GOMP_SPINCOUNT", "1000"
+# Of libgomp: how often a thread looks before it sleeps; by itself 300,000 times, where it has a core of its own.
+SPINS, FEW_SPINS = "GOMP_SPINCOUNT", "10000"
 # By these a user says how threads wait.
 _WAITING = frozenset((SPINS, "OMP_WAIT_POLICY"))
 

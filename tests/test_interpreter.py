@@ -135,7 +135,7 @@ def test_threads_that_wait_share_their_core_unless_the_user_says_how(monkeypatch
     for one in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
         monkeypatch.delenv(one, raising=False)
     with sharing_cores():
-        assert os.environ["GOMP_SPINCOUNT"] == "1000"
+        assert os.environ["GOMP_SPINCOUNT"] == "10000"
     assert "GOMP_SPINCOUNT" not in os.environ
     monkeypatch.setenv(name, value)
     before = dict(os.environ)
@@ -144,7 +144,7 @@ def test_threads_that_wait_share_their_core_unless_the_user_says_how(monkeypatch
     assert dict(os.environ) == before
 
 
-@pytest.mark.parametrize(("given", "kept"), [("1000", "usual"), ("7", "7")])
+@pytest.mark.parametrize(("given", "kept"), [("10000", "usual"), ("7", "7")])
 def test_a_command_shares_cores_and_a_measured_process_waits_as_its_engine_does(tmp_path, monkeypatch, given, kept):
     for one in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
         monkeypatch.delenv(one, raising=False)
@@ -153,7 +153,7 @@ def test_a_command_shares_cores_and_a_measured_process_waits_as_its_engine_does(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     command = python_command("hwbench", "bench", "noted:network")
     done = subprocess.run(command, env=python_environment(), capture_output=True, text=True, cwd=PACKAGE.parent)
-    assert "spins 1000" in done.stderr
+    assert "spins 10000" in done.stderr
     monkeypatch.setenv("GOMP_SPINCOUNT", given)
     (tmp_path / "runner.py").write_text(
         "import sys\nfrom hwbench.runtimes.python_runner import main\n"

@@ -31,7 +31,7 @@ from hwbench.runtimes.python_models import Model, ModelFailure, mix
 # Tracing keeps every event of every execution in memory until it is written.
 PROFILED_RUNS = 100
 # How soon threads of trainings sleep (``hwbench.interpreter.sharing_cores``): measured engines wait as they always do.
-_OF_TRAININGS = "1000"
+_OF_TRAININGS = "10000"
 
 
 def shuffled(count: int, counter: int) -> tuple[list[int], int]:
