@@ -82,7 +82,7 @@ def sharing_cores() -> Iterator[None]:
     """While the block runs, libgomp that is loaded anew sleeps soon where a thread waits for the others.
 
     By default a thread looks for a millisecond, and holds a core meanwhile. Where another program has one of the cores,
-    a training step waits for it again and again; it then takes twice to three times as long as one thread alone
+    a training step waits for it again and again; it then takes three and a half times as long as one thread alone
     (``experiments/037-waiting-threads``). Measured processes wait as their engine does. What the user says of
     waiting stands.
     """

@@ -20,8 +20,7 @@ NETWORK = (
     "s2.depth=1,s2.width=64,s2.expansion=2,s2.kernel=3x3x3,s2.se=0,s2.act=relu,"
     "s3.depth=1,s3.width=96,s3.expansion=3,s3.kernel=3x3x3,s3.se=0,s3.act=relu"
 )
-# By name: threads, and what of the environment says how they wait. libgomp's own number of looks is 300 billion where
-# OMP_WAIT_POLICY is active, and 300,000 where nothing is said.
+# By name: threads, and what of the environment says how they wait. libgomp looks 300,000 times where nothing is said.
 WAYS = {
     "one thread": (1, {SPINS: "300000"}),
     "all threads, as libgomp waits": (cores(), {SPINS: "300000"}),

@@ -261,18 +261,18 @@ class _Finding:
     def trainings(self) -> tuple[str, ...]:
         """The table of trainings of the space that comes with hwbench; none of a space that was changed since."""
         from hwbench.spaces import load_space
-        from hwbench.workspace import shipped
+        from hwbench.workspace import TRAINED
 
         space = load_space(self.workspace, SPACE)
-        for root in (self.workspace.root, shipped()):
-            if (path := root / "search_spaces" / f"{SPACE}.trained.csv").is_file():
-                try:
-                    learn_from(self.workspace, space, (found := shown(path),))
-                except InvalidValue as error:
-                    self.listener.say(f"{error}; so the search scores networks without trainings")
-                    return ()
-                return (found,)
-        return ()
+        path = self.workspace.trainings(f"{SPACE}{TRAINED}")
+        if path is None:
+            return ()
+        try:
+            learn_from(self.workspace, space, (found := shown(path),))
+        except InvalidValue as error:
+            self.listener.say(f"{error}; so the search scores networks without trainings")
+            return ()
+        return (found,)
 
     def study(self, within_ms: float, trainings: tuple[str, ...]) -> str:
         """Name of the study; a study is of one device, one version of the engine and one kind of score."""
