@@ -16,6 +16,7 @@ import hwbench.cli.train  # registers the commands
 import hwbench.data.builtin
 from hwbench.cli.main import main
 from hwbench.data import ClipSpec
+from hwbench.data.synthetic import prepare
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.specs import BlockSpec, Network, TensorSpec
 from hwbench.training import (
@@ -273,7 +274,7 @@ def test_wrong_command_lines_are_one_clear_error(
 
 
 def test_unreadable_videos_on_the_command_line(workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
-    source = next(workspace.data.glob("synthetic-*")).resolve()
+    source = prepare(workspace, SPEC)
     for part in ("train", "val"):
         for name in ("grow", "shrink"):
             for file in (source / part / name).glob("*.mp4"):
