@@ -150,14 +150,14 @@ class Learned:
                 full.setdefault(one.architecture, []).append(one.score)
         judged = sorted(full, key=lambda one: -len(full[one]))[:_LEFT_OUT]
         if len(judged) < FEWEST:
-            return f"fitted: learned from {self}: too few to say what that is worth"
+            return f"learned from {self}: too few to say what that is worth"
         left_out = FittedScores(sums, self.observations, leave_out=True)
         predictions, truths = [left_out.predict(one) for one in judged], [fmean(full[one]) for one in judged]
         tau = rank_interval([one.mean for one in predictions], truths, [0] * len(judged))
         deviation = sum(one.deviation for one in predictions) / len(predictions)
         verdict = "" if tau.low > 0 else "; uninformative: the interval holds zero"
         return (
-            f"fitted: learned from {self}; of those left out one by one tau {tau.value:.2f} ({tau.low:.2f} to "
+            f"learned from {self}; of those left out one by one tau {tau.value:.2f} ({tau.low:.2f} to "
             f"{tau.high:.2f}), a prediction is uncertain by {deviation:.2g}{verdict}"
         )
 

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.documents import read_json
+from hwbench.errors import InvalidValue
 from hwbench.printable import printable
+from hwbench.specs import STREAM, Target
 
 # In the folder of a study: its trials; or the file that names the storage that keeps them, and a copy of the settings.
 JOURNAL = "journal.log"
@@ -22,7 +24,11 @@ SETTINGS = "settings"
 # Stands for a budget that cannot be read, without which no search begins.
 _BUDGET = "BUDGET"
 # Settings that are options of the same name.
-_ALIKE = ("evaluator", "sampler", "objective", "data")
+_ALIKE = ("evaluator", "sampler", "objective", "data", "modality")
+# A target's runtime where no option names one.
+_RUNTIME = "executorch"
+# What becomes of rows that were not measured, where they are not left out.
+_INTERPOLATED, _TRANSFERRED = "interpolated", "transferred from "
 # Limits in bytes: the option, and the setting.
 _SIZES = (("max-file-size", "max_file_bytes"), ("max-activations", "max_activation_bytes"))
 # What ``hwbench.api.learning`` says that a study begins from.
@@ -110,11 +116,13 @@ def _options(stored: Mapping[str, object], spaces: Sequence[str]) -> Iterator[tu
         yield "device", ",".join(key.partition("/")[0] for key in (target, *limits))
     if isinstance(precision := stored.get("precision"), str):
         yield "precision", precision
+    yield from _engine(str(target))
     budgets = _asked_budgets(stored, limits)
     yield "budget", ",".join(f"{one:.12g}ms" for one in budgets) if budgets else _BUDGET
     for name in _ALIKE:
         if isinstance(value := stored.get(name), str) and value:
             yield name, value
+    yield from _forms(stored)
     if isinstance(seed := stored.get("seed"), int):
         yield "seed", str(seed)
     if stored.get("sustained"):
@@ -127,6 +135,31 @@ def _options(stored: Mapping[str, object], spaces: Sequence[str]) -> Iterator[tu
             yield name, f"{size}B"
     for source in learned_sources(str(stored.get("begun_from") or stored.get("effort"))):
         yield "learn-from", source
+
+
+def _engine(key: str) -> Iterator[tuple[str, str]]:
+    """The runtime and the threads of a target, where they are not the defaults."""
+    try:
+        target = Target.parse(key)
+    except InvalidValue:
+        return
+    if target.runtime != _RUNTIME:
+        yield "runtime", target.runtime
+    if target.threads != 1:
+        yield "threads", str(target.threads)
+
+
+def _forms(stored: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """What is timed, and what becomes of rows that were not measured: switches, and the device that stands in."""
+    if stored.get("variant") == STREAM:
+        yield "streaming", ""
+    if stored.get("emulated") is True:
+        yield "allow-emulated", ""
+    rows = str(stored.get("missing_rows"))
+    if rows == _INTERPOLATED:
+        yield "interpolate", ""
+    if rows.startswith(_TRANSFERRED):
+        yield "transfer-from", rows.removeprefix(_TRANSFERRED)
 
 
 def _asked_budgets(stored: Mapping[str, object], further: Mapping[str, object]) -> list[float]:

@@ -171,6 +171,10 @@ def test_python_program_of_the_page_prints_an_answer_for_each_frame(
     manifest = str(stream.path.parent / MANIFEST)
     words = [sys.executable, "-W", "ignore", "run.py", str(stream.path), str(film), manifest, str(FRAMES)]
     assert_printed(words, tmp_path, expected_answers(stream, film, FRAMES))
+    refused = subprocess.run([*words[:-1], "0"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert refused.stderr.endswith("WINDOW: expected a whole number of frames, at least 1, got '0'\n")
+    assert "Traceback" not in refused.stderr
 
 
 def test_cpp_program_of_the_page_compiles_and_prints_what_python_computes(

@@ -174,6 +174,7 @@ def test_the_same_command_goes_on(run):
             ("--learn-from", "some.csv", "--learn-from", "other trainings.csv", "--evaluator", "fitted"),
             "--seed 0 --learn-from some.csv --learn-from 'other trainings.csv' --study half",
         ),
+        (("--interpolate",), "--budget 4.2ms {usual} --interpolate --seed 0 {learned} --study half"),
     ],
 )
 @pytest.mark.parametrize("command", [("report", "half"), ("train", "half:best"), ("bench", "half:best")])
@@ -230,6 +231,23 @@ def test_a_study_kept_elsewhere_without_a_copy_of_its_settings_goes_on_with_a_bu
     (folder / "settings.json").write_text('{"budget_ms": 5, "evaluator": "short-train", "data": "my clips"}')
     _, _, err = run("report", "half")
     assert " --budget 5ms --evaluator short-train --data 'my clips' --storage " in err
+
+
+def test_a_study_goes_on_with_the_engine_and_the_form_that_it_began_with(run, workspace):
+    folder = workspace.studies / "half"
+    folder.mkdir(parents=True)
+    stored = {
+        "target": "pi5/onnx-1.24.0/t2",
+        "budget_ms": 5,
+        "variant": "stream",
+        "missing_rows": "transferred from s9",
+    }
+    settings = {"settings": {**stored, "emulated": True, "data": "clips", "modality": "rgb+flow"}}
+    (folder / "journal.log").write_text(json.dumps({"op_code": 2, "study_id": 0, "user_attr": settings}))
+    assert run("report", "half")[2].rstrip().endswith(
+        "--device pi5 --runtime onnx --threads 2 --budget 5ms --data clips --modality rgb+flow --streaming "
+        "--allow-emulated --transfer-from s9 --study half"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_without_data_networks_are_scored_by_trainings_that_come_with_the_space(
     assert result.study == "x3d-tiny_local_int8_4.2ms_fitted"
     assert result.settings.sources == ("x3d-tiny.trained.csv",)
     assert not trained
-    (told,) = [line for line in keeper.lines if line.startswith("fitted: learned from 15 networks of x3d-tiny.trained")]
+    (told,) = [line for line in keeper.lines if line.startswith("learned from 15 networks of x3d-tiny.trained")]
     assert "of those left out one by one tau" in told
     asked = search(evaluator="fitted", trials=8)
     assert (asked.study, asked.history) == (result.study, result.history)

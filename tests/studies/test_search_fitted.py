@@ -125,7 +125,7 @@ def test_a_search_begins_with_its_exact_optimum(workspace, folder, space, make_s
     learned = learn_from(workspace, space, [str(folder)]).scores(feasible.sums)
     assert result.history[0].architecture == feasible.best(learned.expected()).architecture.key
     assert result.history[0].score == max(one.score for one in result.history)
-    (said,) = (line for line in keeper.lines if line.startswith("fitted: learned from 40 networks"))
+    (said,) = (line for line in keeper.lines if line.startswith("learned from 40 networks"))
     assert "of those left out one by one tau 0." in said
     assert "uninformative" not in said
     rows = sorted((folder / "rows").iterdir())
