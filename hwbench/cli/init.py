@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 from hwbench.api.init import InitRequest, init
 from hwbench.cli.app import app
@@ -12,7 +13,9 @@ from hwbench.cli.output import emit, say
 
 def _run(request: InitRequest, as_json: bool) -> None:
     emit(init(request).to_json(), as_json=as_json)
-    say(f"next: cd {shlex.quote(str(request.directory))} && hwbench doctor")
+    here = request.directory.resolve() == Path.cwd()
+    there = "" if here else f"cd {shlex.quote(str(request.directory))} && "
+    say(f"next: {there}hwbench doctor")
 
 
 add_command(app, "init", InitRequest, _run)

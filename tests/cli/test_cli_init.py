@@ -28,6 +28,12 @@ def test_the_next_command_can_be_pasted(tmp_path, capsys):
     assert f"next: cd '{tmp_path}/my bench' && hwbench doctor" in err
 
 
+def test_the_next_command_begins_in_the_current_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    _, _, err = run(capsys, ".")
+    assert err.endswith("next: hwbench doctor\n")
+
+
 def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     status, _, err = run(capsys, "")
