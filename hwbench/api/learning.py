@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hwbench.specs import Architecture
     from hwbench.studies.fidelities import ScoreObservation
     from hwbench.studies.fitted_scores import FittedScores
+    from hwbench.studies.left_out import LeftOut
     from hwbench.studies.settings import Settings
     from hwbench.workspace import Workspace
 
@@ -138,9 +139,10 @@ class Learned:
 
         return FittedScores(sums, self.observations)
 
-    def describe(self, sums: NetworkSums) -> str:
-        """What the model is worth on networks that it was not learned from, for people."""
+    def left_out(self, sums: NetworkSums) -> LeftOut | None:
+        """What the model is worth on networks that it was not learned from; None: too few to say."""
         from hwbench.studies.fitted_scores import FittedScores
+        from hwbench.studies.left_out import LeftOut
         from hwbench.studies.ranking import rank_interval
         from hwbench.studies.scoreboard import FEWEST
 
@@ -150,16 +152,19 @@ class Learned:
                 full.setdefault(one.architecture, []).append(one.score)
         judged = sorted(full, key=lambda one: -len(full[one]))[:_LEFT_OUT]
         if len(judged) < FEWEST:
-            return f"learned from {self}: too few to say what that is worth"
+            return None
         left_out = FittedScores(sums, self.observations, leave_out=True)
         predictions, truths = [left_out.predict(one) for one in judged], [fmean(full[one]) for one in judged]
         tau = rank_interval([one.mean for one in predictions], truths, [0] * len(judged))
-        deviation = sum(one.deviation for one in predictions) / len(predictions)
-        verdict = "" if tau.low > 0 else "; uninformative: the interval holds zero"
-        return (
-            f"learned from {self}; of those left out one by one tau {tau.value:.2f} ({tau.low:.2f} to "
-            f"{tau.high:.2f}), a prediction is uncertain by {deviation:.2g}{verdict}"
-        )
+        return LeftOut(len(judged), tau, fmean(one.deviation for one in predictions))
+
+    def describe(self, left_out: LeftOut | None) -> str:
+        """What the model is worth, for people."""
+        if left_out is None:
+            return f"learned from {self}: too few to say what that is worth"
+        verdict = "" if left_out.informative else "; uninformative: the interval holds zero"
+        told = f"{left_out}, a prediction is uncertain by {left_out.deviation:.2g}{verdict}"
+        return f"learned from {self}; of those left out one by one {told}"
 
 
 def coming_with(workspace: Workspace, spaces: Sequence[str]) -> tuple[str, ...]:

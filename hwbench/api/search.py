@@ -108,8 +108,9 @@ def search(
     _check_modality(data, feasible, listener)
     name = request.study or settings.default_study
     supernet = _supernet(request, workspace, data, feasible, workspace.studies / name, listener)
+    left_out = learned.left_out(feasible.sums) if learned else None
     if learned is not None:
-        listener.say(learned.describe(feasible.sums))
+        listener.say(learned.describe(left_out))
     earlier = _earlier(request, settings, learned)
     if earlier is not None:
         for line in begun_from(earlier, [*smaller, feasible]):
@@ -153,6 +154,7 @@ def search(
             time_limit=time_limit(request, feasible, races=len(settings.front_ms)),
             channels=data.channels,
             named=request.named,
+            learned=left_out,
         )
 
     def again(before: Search) -> tuple[Search, Sequence[DevicePredictors]]:

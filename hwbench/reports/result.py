@@ -15,6 +15,7 @@ from hwbench.studies.candidates import Candidate, FurtherLatency
 from hwbench.studies.course import SearchCourse
 from hwbench.studies.front import FrontPoint
 from hwbench.studies.ground_truth import NETWORKS
+from hwbench.studies.left_out import LeftOut
 from hwbench.studies.race import RaceResult
 from hwbench.studies.settings import Settings, check_name
 from hwbench.studies.space_shares import SpaceShare
@@ -39,7 +40,8 @@ class StoredResult:
 
     ``named`` has the models of the user's own, label of the space -> as it was named; ``storage`` is the URL where the
     trials are kept, without a password; None: in the folder of the study. ``learned_data`` is what the studies that it
-    learned from trained on; empty where that differs, or is not known.
+    learned from trained on; empty where that differs, or is not known. ``learned`` says what a model of the trainings
+    that it began from is worth.
     """
 
     study: str
@@ -60,6 +62,7 @@ class StoredResult:
     named: Mapping[str, str] = field(default_factory=dict)
     storage: str | None = None
     learned_data: str = ""
+    learned: LeftOut | None = None
 
     @property
     def space(self) -> str:
@@ -146,6 +149,7 @@ def _parse(study: str, path: Path, values: Mapping[str, object]) -> StoredResult
         spaces=_spaces(values, "spaces"),
         named=_named(values.get("named", {})),
         storage=_storage(path.with_name(MARKER)),
+        learned=_learned(values.get("learned")),
     )
 
 
@@ -179,6 +183,15 @@ def _course(values: object) -> SearchCourse | None:
         return SearchCourse.from_json(values)  # type: ignore[arg-type]
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ValueError(f"course: expected seconds and draws, got {_shown(values)}: {error!r}"[:300]) from None
+
+
+def _learned(values: object) -> LeftOut | None:
+    if values is None:
+        return None
+    try:
+        return LeftOut.from_json(values)  # type: ignore[arg-type]
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ValueError(f"learned: expected a rank correlation, got {_shown(values)}: {error!r}"[:300]) from None
 
 
 def _front(values: Mapping[str, object], device: str, further: Sequence[str]) -> tuple[FrontPoint, ...]:

@@ -13,6 +13,7 @@ from hwbench.reports.profiled import Missing
 from hwbench.reports.result import StoredResult
 from hwbench.reports.study import StudyReport
 from hwbench.studies.candidates import Candidate
+from hwbench.studies.left_out import LeftOut
 from hwbench.studies.race import FAILED, RaceResult, RaceStanding
 from hwbench.studies.ranking import Interval
 from hwbench.units import format_duration
@@ -84,6 +85,8 @@ def worth(report: StudyReport) -> Iterator[Html]:
     """Whether the score of the study ranks trained networks."""
     result, name = report.result, report.result.settings.evaluator
     yield element("h2", "What the score is worth")
+    if result.learned is not None and math.isfinite(result.learned.tau.low):
+        yield element("p", _begun(result.learned))
     if isinstance(report.board, Missing):
         yield missing(report.board.reason)
         return
@@ -104,6 +107,15 @@ def worth(report: StudyReport) -> Iterator[Html]:
             "(--finalists), or choose another evaluator by hwbench scoreboard"
         )
     yield reproduce(f"hwbench scoreboard {result.study}")
+
+
+def _begun(learned: LeftOut) -> str:
+    """What a model of the trainings of before says of networks that it does not know."""
+    tau = learned.tau
+    return (
+        f"A model of the trainings that the study began from ranks {learned.networks} of their networks, each left "
+        f"out in turn, with a Kendall's tau of {tau.value:.2f} (95 %: {tau.low:.2f} to {tau.high:.2f})."
+    )
 
 
 def cost(report: StudyReport) -> Iterator[Html]:

@@ -183,7 +183,7 @@ def gather(workspace: Workspace, study: str, models: Sequence[Path] = (), truth:
         models=exported,
         doubts=(
             *_doubts(result, space, own, winner, stored),
-            *board_doubts(board),
+            *board_doubts(board, result),
             *_judgements(result, board),
             *_model_doubts(result, exported),
         ),

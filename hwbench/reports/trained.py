@@ -21,6 +21,8 @@ from hwbench.workspace import Workspace
 RUNS = "runs"
 # Networks of a study are compared within fifths of its budget.
 _BANDS = 5
+# Scores by trainings of other networks.
+_LEARNED = "fitted"
 
 
 @dataclass(frozen=True)
@@ -140,10 +142,16 @@ def _judged_by(runs: RunsAlike, raced: Mapping[str, float]) -> str:
     return f"in runs/, {runs.words}" if runs.words else "in runs/"
 
 
-def board_doubts(board: Scoreboard | Missing) -> list[str]:
-    """Names an evaluator that says nothing of the networks that were trained."""
+def board_doubts(board: Scoreboard | Missing, result: StoredResult) -> list[str]:
+    """Names an evaluator that says nothing of the networks that were trained, or of those it was learned from."""
     if isinstance(board, Missing) or not board.standings:
-        return []
+        learned, evaluator = result.learned, result.settings.evaluator
+        if learned is None or learned.informative or evaluator != _LEARNED:
+            return []
+        return [
+            f"evaluator {evaluator} is uninformative on the {learned.networks} networks that it was learned from, each "
+            "left out in turn: the interval of its rank correlation holds zero, so its best network is a draw"
+        ]
     one = board.standings[0]
     if one.networks < FEWEST or one.informative:
         return []

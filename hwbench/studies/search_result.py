@@ -12,6 +12,7 @@ from hwbench.spaces.resolve import RESULT
 from hwbench.studies.candidates import BySpace, Candidate, candidates_frame
 from hwbench.studies.course import SearchCourse
 from hwbench.studies.front import FrontPoint
+from hwbench.studies.left_out import LeftOut
 from hwbench.studies.race import RaceResult
 from hwbench.studies.row_cuts import CutRows
 from hwbench.studies.settings import Settings
@@ -37,6 +38,7 @@ class SearchResult:
         spaces: What each space has within the (largest) budget, where there are several.
         cut_rows: Filled rows that were measured for the best networks; None: none could be.
         named: Models of the user's own, label of the space -> as it was named.
+        learned: What a model of the trainings that the study began from is worth; None: there are none, or too few.
     """
 
     study: str
@@ -55,6 +57,7 @@ class SearchResult:
     spaces: tuple[SpaceShare, ...] = ()
     cut_rows: CutRows | None = None
     named: Mapping[str, str] = field(default_factory=dict)
+    learned: LeftOut | None = None
 
     @property
     def emulated(self) -> bool:
@@ -97,6 +100,8 @@ class SearchResult:
             found["given_up"] = len(self.given_up)
         if self.cut_rows is not None:
             found["measured_rows"] = self.cut_rows.to_json()
+        if self.learned is not None:
+            found["learned"] = self.learned.to_json()
         if settings.sustained:
             found["sustained"] = dict(settings.sustained)
         return found | ({"emulated": True} if self.emulated else {})

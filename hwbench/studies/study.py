@@ -47,6 +47,7 @@ from hwbench.studies.fitted_scores import FittedScores
 from hwbench.studies.front import FrontPoint, FrontSampler
 from hwbench.studies.journal import FIXED_PARAMS, finished_trials, open_study
 from hwbench.studies.latencies import WorstLatency
+from hwbench.studies.left_out import LeftOut
 from hwbench.studies.over_budget import over_budget
 from hwbench.studies.pruning import Pruning
 from hwbench.studies.race import Race
@@ -113,6 +114,7 @@ class Search:
             optima of today are scored; at most as many as the trials.
         channels: Of the clips that networks are measured with; predictions are those of pictures.
         named: Models of the user's own, label of the space -> as it was named; for the result.
+        learned: What a model of the trainings that the study begins from is worth; for the result.
     """
 
     workspace: Workspace
@@ -143,6 +145,7 @@ class Search:
     replaces: bool = False
     channels: int = CLIP_CHANNELS
     named: Mapping[str, str] = field(default_factory=dict)
+    learned: LeftOut | None = None
 
     def __post_init__(self) -> None:
         places = {other.device: other.budget_s for other in self.further}
@@ -182,6 +185,7 @@ class Search:
                 given_up=tuple(given_up(study)),
                 cut_rows=cut_rows,
                 named=self.named,
+                learned=self.learned,
             )
             result.write(folder)
         return result

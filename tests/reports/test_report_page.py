@@ -419,6 +419,26 @@ def test_the_search_is_printed_with_its_pruner_storage_and_emulation(workspace, 
     assert "the journal of the study is gone" not in text
 
 
+@pytest.mark.parametrize("low", [0.1, -0.1])
+def test_a_model_of_trainings_of_before_is_judged_by_them(workspace, stored, parse, low):
+    learned = {"networks": 15, "tau": 0.43, "tau_low": low, "tau_high": 0.69, "deviation": 0.007}
+
+    def edit(values):
+        values["settings"].update(evaluator="fitted")
+        values["learned"] = learned
+
+    stored(edit)
+    report = gather(workspace, "mine")
+    told = f"ranks 15 of their networks, each left out in turn, with a Kendall's tau of 0.43 (95 %: {low:.2f} to 0.69)"
+    assert told in parse(page(report)).text
+    doubts = [one for one in report.doubts if "uninformative" in one]
+    assert [one[:59] for one in doubts] == ["evaluator fitted is uninformative on the 15 networks that i"] * (low < 0)
+    del learned["tau"]
+    stored(edit)
+    with pytest.raises(InvalidFile, match="learned: expected a rank correlation, got"):
+        gather(workspace, "mine")
+
+
 def test_a_budget_for_minutes_is_told_as_it_was_asked_for(workspace, stored, parse):
     stored(lambda values: values["settings"].update(budget_ms=779.788, sustained={"local": 1.2824}))
     report = gather(workspace, "mine")

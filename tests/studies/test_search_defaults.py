@@ -18,6 +18,7 @@ from hwbench.data.synthetic import prepare
 from hwbench.errors import InvalidValue
 from hwbench.reports import commands
 from hwbench.reports.result import read_result
+from hwbench.studies.left_out import LeftOut
 from hwbench.studies.race import Race, RaceResult
 from hwbench.studies.storage import StudyStorage
 from hwbench.studies.stored_settings import JOURNAL, stored_settings
@@ -109,7 +110,10 @@ def test_without_data_networks_are_scored_by_trainings_that_come_with_the_space(
     assert result.settings.sources == ("x3d-tiny.trained.csv",)
     assert not trained
     (told,) = [line for line in keeper.lines if line.startswith("learned from 15 networks of x3d-tiny.trained")]
-    assert "of those left out one by one tau" in told
+    learned = read_result(workspace, result.study).learned
+    assert learned == result.learned == LeftOut.from_json(result.to_json()["learned"])
+    assert f"of those left out one by one {learned}" in told
+    assert learned.networks == 15
     asked = search(evaluator="fitted", trials=8)
     assert (asked.study, asked.history) == (result.study, result.history)
     table = workspace.root / "search_spaces" / "x3d-tiny.trained.csv"
@@ -133,6 +137,8 @@ def test_a_study_on_other_data_begins_from_the_trainings_that_come_with_the_spac
     without = search(bare, data=source, learn_from=("none",), study="bare", **SHORT)
     assert without.settings.sources == ()
     assert told not in bare.lines
+    assert "learned" not in without.to_json()
+    assert read_result(workspace, "bare").learned is None
     assert search(data=source, study="bare", **SHORT).settings == without.settings  # it goes on as it began
     with pytest.raises(InvalidValue, match=r"begun_from was 'learned from 15 networks .*', now ''"):
         search(data=source, learn_from=("none",), **SHORT)
