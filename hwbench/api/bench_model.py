@@ -62,8 +62,9 @@ def model_file(model: str) -> Path | None:
         path = min(models, key=lambda p: of_file(p) not in exporting())
     if os.path.isfile(path):
         return path
-    if of_file(path):
-        raise InvalidFile(f"no file {model}; make one: hwbench export CHECKPOINT --out DIR")
+    if of_file(path) or ("/" in model and ":" not in model):  # no name of a network has one
+        kind = "file" if path.suffix else "file or folder"
+        raise InvalidFile(f"no {kind} {model}; make one: hwbench export CHECKPOINT --out DIR")
     return None
 
 

@@ -193,7 +193,7 @@ def _opened(model: Path) -> DeployedModel:
 
     folder = model.parent if model.is_file() else model
     if not folder.is_dir():
-        kind = "file" if of_file(model) else "folder"
+        kind = "file" if of_file(model) or model.name == MANIFEST else "folder"
         raise InvalidFile(f"no {kind} {model}; make one: hwbench export CHECKPOINT --out DIR")
     deployed = DeployedModel.open(folder)
     if model.is_file() and not model.samefile(deployed.path) and model.name != MANIFEST:

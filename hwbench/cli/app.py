@@ -14,7 +14,6 @@ app = typer.Typer(
     "4 budget infeasible; 5 a check failed; 130 ended by Ctrl-C, 143 by SIGTERM, 129 with its terminal: in order; the "
     "last line says whether the same command goes on. Every command takes --json; --debug (anywhere) shows tracebacks.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

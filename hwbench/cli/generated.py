@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from hwbench.api.requests import RequestField, fields_of
+from hwbench.cli.completion import completion_of
 from hwbench.cli.output import Json
 from hwbench.cli.signals import ANEW, saying_after
 from hwbench.errors import InvalidValue
@@ -157,7 +158,7 @@ def _described(one: RequestField) -> Any:
         return typer.Argument(**described)
     # A switch that is off by default has no --no- form.
     flags = how.flags or ((one.label,) if one.type is not bool or one.default is False else ())
-    return typer.Option(*flags, **described)
+    return typer.Option(*flags, autocompletion=completion_of(one), **described)
 
 
 def _refuse_options(context: typer.Context) -> None:

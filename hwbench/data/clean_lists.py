@@ -40,10 +40,12 @@ def check_target(listing: DataListing, out: Path) -> None:
         )
     for video in listing.videos:
         listed = video.listed
-        if not isinstance(listed.label, str) or not isinstance(video.source, FileSource):
+        several, inside = not isinstance(listed.label, str), not isinstance(video.source, FileSource)
+        if several or inside:
+            what = "has several labels" if several else "is no file of its own"
             raise UsageError(
-                f"a list holds a file and one label a line; {video.name} has several labels, or is no file: leave out "
-                "--out"
+                f"a list holds a file and one label a line; {video.name} {what}: leave out --out; "
+                "--on-error skip of a training leaves out what cannot be read"
             )
     folder = out.parent if is_list_file(out) else out
     if not has_parts(listing):

@@ -29,7 +29,7 @@ KINDS: Mapping[str, str] = {
     "duplicate": "a video that is there more than once",
     "variable-rate": "frames that are unevenly apart",
     "odd-size": "an odd number of pixels on a side",
-    "empty-class": "a class without a readable video",
+    "empty-class": "a class without a video that is fit",
     "one-class": "nothing to tell apart: any network is right",
     "no-flow": "a video without its optical flow",
 }
@@ -263,7 +263,7 @@ def _empty_classes(listing: DataListing, clean: Sequence[SplitVideo]) -> Iterato
         if there or split == "train":
             for name in listing.classes:
                 if name not in there:
-                    yield DataFinding("empty-class", name, f"no readable video to {words}", split)
+                    yield DataFinding("empty-class", name, f"no fit video to {words}", split)
 
 
 def _finding(kind: str, video: SplitVideo, cause: str, *, dropped: bool) -> DataFinding:

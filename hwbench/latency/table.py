@@ -291,10 +291,13 @@ class LatencyTable:
             classes: Of the heads that this command measures; None: the default.
 
         Raises:
-            InvalidFile: The file is damaged, of another schema, or of another target, precision or variant.
+            InvalidFile: There is no such file, or it is damaged, of another schema, or of another target, precision or
+                variant.
         """
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            raise InvalidFile(f"no latency table {path}; measure one: hwbench profile") from None
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidFile(f"{path}: cannot be read as a latency table: {error}; {_AGAIN}") from None
         try:

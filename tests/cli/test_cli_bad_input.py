@@ -186,6 +186,7 @@ OTHERS = [
     (("train", "zoo:x3d-xs", "--data", VIDEOS, "--new-head"), 2, ("add --weights FILE",)),
     (("export", CHECKPOINT, "--out", CHECKPOINT), 2, ("--out: expected a folder, trained.pt is a file",)),
     (("export", CHECKPOINT), 2, ("Missing option '--out'",)),
+    (("verify", "profiles/none.csv"), 2, ("no latency table profiles/none.csv; measure one: hwbench profile",)),
     (("bench", "nofile.pte"), 2, ("no file nofile.pte", "hwbench export CHECKPOINT --out DIR")),
     (("bench", VIDEOS), 2,
      ("videos: the folder holds no model file (model.pte, model.tflite, model.onnx, model.ovz or model.ts); ",

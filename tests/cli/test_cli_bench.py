@@ -158,6 +158,8 @@ def test_a_damaged_manifest_is_told_in_the_words_of_verify(workspace, model, cap
     ("arguments", "status", "said"),
     [
         (["nowhere.pte"], 2, "no file nowhere.pte; make one: hwbench export"),
+        (["out/nowhere"], 2, "no file or folder out/nowhere; make one: hwbench export"),
+        (["out/manifest.json"], 2, "no file out/manifest.json; make one: hwbench export"),
         (["zoo:x3d-sx"], 2, "or 'x3d-xs'"),
         (["x3d-tiny"], 2, "unknown architecture 'x3d-tiny'"),
         (["nostudy:best"], 2, "no finished study 'nostudy'"),

@@ -92,6 +92,10 @@ def test_a_file_that_is_not_the_described_one_is_not_run(
         (folder, f"no file {folder / MODEL}, which manifest.json beside it describes; export it again"),
         (folder / MODEL, f"no file {folder / MODEL}; make one: hwbench export"),
         (tmp_path / "none", f"no folder {tmp_path / 'none'}; make one: hwbench export"),
+        (
+            tmp_path / "none" / "manifest.json",
+            f"no file {tmp_path / 'none' / 'manifest.json'}; make one: hwbench export",
+        ),
     ):
         status, _, err = verified(capsys, str(gone))
         assert (status, said in err) == (2, True), err

@@ -1,0 +1,64 @@
+"""What the tab key completes to, in a real bash."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hwbench.workspace import Workspace
+
+PROGRAM = Path(sys.executable).with_name("hwbench")
+# As bash does it at the tab key: a line of words is typed, a line of what it would offer comes out.
+ASK = """
+eval "$(hwbench --show-completion bash)"
+completed=$(complete -p hwbench | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+while IFS= read -r line; do
+    IFS=' ' read -r -a COMP_WORDS <<< "$line"
+    [[ $line == *' ' ]] && COMP_WORDS+=('')
+    COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+    $completed hwbench
+    echo "${COMPREPLY[*]}"
+done
+"""
+OFFERED = {
+    "hwbench data ch": "check",
+    "hwbench search --bu": "--budget",
+    "hwbench search --budget 5": "",
+    "hwbench search --space mine,x3d-t": "mine,x3d-tiny",
+    "hwbench search --device s": "s9",
+    "hwbench search --precision f": "fp32 fp16",
+    "hwbench search --evaluator fi": "fitted",
+    "hwbench search --on-error s": "skip",
+    "hwbench profile --runtime open": "openvino",
+    "hwbench search --study f": "first",
+}
+
+
+def offered(folder: Path, *lines: str) -> list[str]:
+    if not PROGRAM.exists():
+        pytest.skip("hwbench is not installed as a program")
+    environment = os.environ | {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
+    typed = "".join(f"{line}\n" for line in lines)
+    done = subprocess.run(
+        ["bash", "-c", ASK], cwd=folder, env=environment, input=typed, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    workspace = Workspace.create(tmp_path / "bench")
+    (workspace.studies / "first").mkdir(parents=True)
+    (workspace.root / "search_spaces" / "mine.toml").write_text("")
+    return workspace.root
+
+
+def test_a_shell_completes(folder):
+    assert dict(zip(OFFERED, offered(folder, *OFFERED), strict=True)) == OFFERED
+
+
+def test_outside_a_workspace_there_are_the_names_of_hwbench_alone(tmp_path):
+    assert offered(tmp_path, "hwbench search --study ", "hwbench search --runtime lit") == ["", "litert"]
