@@ -40,6 +40,18 @@ def one_build_worker():
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def nothing_waits_for_the_disk():
+    """What a process of the tests writes need not outlive the power: a tenth of its time went into waiting for that.
+
+    What is there after a power cut is shown by programs of their own (``tests/test_power.py`` and its like).
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        patch.setattr("hwbench.measure.database.SYNCHRONOUS", "OFF")
+        yield
+
+
 @pytest.fixture(scope="session")
 def runner_cache(tmp_path_factory):
     """Where built runners lie: one folder for all processes of one run of the tests, so that each is built once."""

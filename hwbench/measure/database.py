@@ -32,6 +32,10 @@ _REFUSED = {
     sqlite3.SQLITE_LOCKED: "another process holds it",
 }
 
+# FULL does not sync the folder after it has removed the journal of a transaction: after a power cut the journal may be
+# there again, and takes the last transaction back.
+SYNCHRONOUS = "EXTRA"
+
 
 class Database:
     """A SQLite file of the schema in ``migrations``; opened on construction, made and migrated when needed.
@@ -95,9 +99,7 @@ class Database:
     def _prepare(self) -> None:
         db = self.connection
         db.execute("PRAGMA foreign_keys = ON")
-        # FULL does not sync the folder after it has removed the journal of a transaction: after a power cut the journal
-        # may be there again, and takes the last transaction back.
-        db.execute("PRAGMA synchronous = EXTRA")
+        db.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
         try:
             migrate(db)
         except ForeignDatabase as error:
