@@ -129,7 +129,8 @@ def test_a_page_shows_what_it_sees() -> None:
 
 @pytest.fixture
 def fake(inside: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeDevice:
-    """A device, with a table of the space as it is for pictures."""
+    """A device of which nothing is measured, with a table of the space as it is for pictures."""
+    inside.store.unlink(missing_ok=True)
     space_table(load_space(inside, "micro"), INT8).write(table_path(inside.root, TARGET, INT8))
     return fake_device(monkeypatch, tmp_path / "files")
 

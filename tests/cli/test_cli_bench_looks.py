@@ -49,8 +49,11 @@ def root(tmp_path_factory, runner_cache):
 
 @pytest.fixture
 def workspace(root, monkeypatch):
+    """The workspace of these tests, without courses of the test before."""
     monkeypatch.chdir(root)
-    return Workspace(root)
+    made = Workspace(root)
+    yield made
+    shutil.rmtree(made.sustained, ignore_errors=True)
 
 
 def run(capsys, *arguments):
@@ -224,7 +227,6 @@ def test_a_course_is_kept_goes_on_after_ctrl_c_and_ends_when_it_has_settled(work
     assert "no energy counter" in values["energy"]["reason"]
     assert json.loads(json.dumps(values, allow_nan=False)) == values
     assert sustain(workspace, phone).path != course.path  # it has ended: the next one is another one
-    shutil.rmtree(workspace.sustained)
 
 
 def test_an_emulated_device_is_refused(workspace):
