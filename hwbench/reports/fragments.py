@@ -14,6 +14,7 @@ from hwbench.reports.markup import Html, element, join, json_script, table
 # Stands where a number is not known.
 DASH = "–"
 _BREAKS = re.compile(r"(?<= )(?=--)|(?<=,)")
+_OPTION = re.compile(r"((?<![^ ])--[a-z][a-z0-9-]*)")
 # Characters that stay on one line; as many fit on a phone.
 _UNBROKEN = 36
 
@@ -72,7 +73,7 @@ def reproduce(*lines: str) -> Html:
 
 def missing(reason: str) -> Html:
     """Says what is not there, and why."""
-    return element("p", reason, class_="missing")
+    return element("p", _whole_options(reason), class_="missing")
 
 
 def numbers(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[int]) -> Html:
@@ -87,8 +88,14 @@ def facts(*pairs: tuple[str, str]) -> Html:
 
 def code(text: str) -> Html:
     """A key, a path or a command; its lines break ahead of an option and behind a comma."""
-    pieces = [element("span", p) if len(p) <= _UNBROKEN else join([p]) for p in _BREAKS.split(text)]
+    pieces = [element("span", p) if len(p) <= _UNBROKEN else _whole_options(p) for p in _BREAKS.split(text)]
     return element("code", *(piece for p in pieces for piece in (p, element("wbr"))))
+
+
+def _whole_options(text: str) -> Html:
+    """Text whose options are not broken behind a hyphen."""
+    # Every second part is an option.
+    return join(element("span", part) if at % 2 else part for at, part in enumerate(_OPTION.split(text)))
 
 
 def number(seconds: float) -> str:

@@ -25,3 +25,11 @@ def test_html_stays_and_lines_stay():
 def test_a_value_in_a_message_has_an_end():
     assert shown("\x1b") == "'\\x1b'"
     assert len(shown(10_000 * "x")) == 200
+
+
+def test_an_option_is_not_broken_behind_a_hyphen():
+    command = f"hwbench search --learn-from {'a' * 40}.csv --no-interpolate"
+    for made in (code(command), missing(f"nothing; make it: {command}")):
+        assert "<span>--learn-from</span>" in made.replace(" </span>", "</span>")
+        assert re.sub(r"<[^>]*>", "", made).endswith(command)
+    assert "<span>" not in missing("eight-- or a--b")
