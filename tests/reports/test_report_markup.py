@@ -1,7 +1,10 @@
 """Text of devices on the page: escaped, and without what is no character."""
 
+import re
+
 from hwbench.printable import shown
 from hwbench.reports.drawing import plain
+from hwbench.reports.fragments import code, missing
 from hwbench.reports.markup import Html, element, join, table
 
 
