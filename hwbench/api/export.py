@@ -13,7 +13,7 @@ from hwbench.api.layouts import fastest_on
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.reading import reading_of
 from hwbench.api.resources import torch_threads
-from hwbench.errors import InvalidValue
+from hwbench.errors import InvalidValue, UsageError
 from hwbench.specs import AUTO, Network, Precision
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def export(
     """
     from hwbench.data import FailurePolicy
     from hwbench.deploy import Streaming
+    from hwbench.deploy.file_names import RUN, is_our_page
     from hwbench.runtimes import get
     from hwbench.spaces import load_named
     from hwbench.workspace import Workspace
@@ -100,6 +101,7 @@ def export(
     load_named(request.made_by)
     with torch_threads(request.threads) as threads:
         source = open_source(workspace, request.model, request.source(), listener)
+        _check_source(request, source)
         deployed = export_source(
             workspace,
             source,
@@ -120,6 +122,8 @@ def export(
             streaming=Streaming(request.memory) if request.streaming else None,
         )
     _say_observer(deployed, listener)
+    if not is_our_page(page := request.out / RUN):
+        listener.say(f"{page} is none of hwbench and stays as it is: no page says how to run this model")
     return ExportResult(deployed, round(time.monotonic() - start, 1))
 
 
@@ -250,12 +254,38 @@ def _streamed(stream: StreamRecord | None) -> dict[str, Any]:
     return {"states": len(stream.states), "state_bytes": stream.state_bytes, "remembers": stream.remembers}
 
 
+def _of_space(source: ExportSource) -> bool:
+    """Whether a source is made of blocks that spaces are made of, and not a module of somebody else's."""
+    from hwbench.specs.kinds.by_hand import is_by_hand
+
+    return isinstance(source.network, Network) and not any(map(is_by_hand, source.network.blocks))
+
+
+def _check_source(request: ExportRequest, source: ExportSource) -> None:
+    """Refuses what is not for such a source, before anything is calibrated.
+
+    Raises:
+        UsageError: Blocks of a model of somebody else's are to be looked at, or a network of a space has a maker.
+    """
+    if _of_space(source):
+        if request.made_by is not None:
+            raise UsageError(f"--made-by: {request.model} is made of blocks of a space; leave it out")
+    elif request.blocks or request.keep_accuracy is not None:
+        raise UsageError(
+            f"--blocks and --keep-accuracy are for networks of a space; {request.model} is one graph, of whose "
+            "operations --fp32-block keeps some in fp32"
+        )
+
+
 def _variant(workspace: Workspace, source: ExportSource, request: ExportRequest, listener: Listener) -> str:
     """The layout that is asked for, or the fastest on the device that is named."""
     if request.device is None:
         return request.variant
-    if not isinstance(source.network, Network):
-        raise InvalidValue(f"--device: {request.model} has no blocks that a table could have rows of; give --variant")
+    if not _of_space(source):
+        raise InvalidValue(
+            f"--device chooses among layouts of the blocks of a space; {request.model} has none of them: give --variant"
+        )
+    assert isinstance(source.network, Network)
     precision = Precision.parse(request.precision)
     return fastest_on(
         workspace, request.device, source.network, precision, request.variant, listener, runtime=request.runtime

@@ -104,7 +104,10 @@ class ExportRequest:
         if self.keep_accuracy is not None and self.fp32_block:
             raise InvalidValue("either name the blocks in fp32 (--fp32-block) or let them be chosen (--keep-accuracy)")
         if self.input is not None:
-            clip = TensorSpec.parse(self.input)
+            try:
+                clip = TensorSpec.parse(self.input)
+            except InvalidValue as error:
+                raise InvalidValue(f"--input: {error}") from None
             if (clip.n, clip.c) != (1, 3):
                 raise InvalidValue(f"--input: expected one clip of three colours, 1x3xTxHxW, got {clip.key}")
         if self.memory is not None and not self.streaming:

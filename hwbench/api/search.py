@@ -220,10 +220,10 @@ def _going_on(
 
     name = request.study or settings.default_study
     check_name(name)
-    stored = stored_settings(workspace.studies / name, request.study_storage)
+    stored, default = stored_settings(workspace.studies / name, request.study_storage), request.plan.evaluator
     if stored and asked.evaluator in (None, stored.get("evaluator")):
         request = asked
-    going, default = going_on(request, stored), request.plan.evaluator
+    going = going_on(request, stored)
     if going.evaluator == LEARNED and not going.sources:
         raise InvalidValue(
             f"--evaluator {LEARNED} needs --learn-from: a study of curve or short-train, a table of trainings, or a "

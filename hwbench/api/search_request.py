@@ -220,6 +220,8 @@ class SearchRequest:
             self._check_pruner()
         if self.modality != RGB:
             self._check_modality()
+        if NO_TRAININGS in self.learn_from and len(self.learn_from) > 1:
+            raise InvalidValue(f"--learn-from: {NO_TRAININGS} stands alone, got {', '.join(self.learn_from)}")
         if self.sources and evaluator != LEARNED and not self.trains:
             raise InvalidValue(
                 f"--learn-from goes with --evaluator {LEARNED}, short-train or curve, got --evaluator {evaluator}"
@@ -276,7 +278,7 @@ class SearchRequest:
     @property
     def sources(self) -> tuple[str, ...]:
         """Trainings to begin from, as they are named."""
-        return () if self.learn_from == (NO_TRAININGS,) else self.learn_from
+        return () if NO_TRAININGS in self.learn_from else self.learn_from
 
     @property
     def spaces(self) -> tuple[str, ...]:

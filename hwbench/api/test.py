@@ -18,6 +18,7 @@ from hwbench.api.reading import (
 from hwbench.api.requests import option, request
 from hwbench.api.train import say_unreadable, shared_resources
 from hwbench.api.train_request import COMPUTE, ON_ERROR, check_crops
+from hwbench.errors import UsageError
 
 if TYPE_CHECKING:
     from hwbench.training.processes import World
@@ -113,12 +114,15 @@ def _test(
     from hwbench.data import FailurePolicy
     from hwbench.data.video_scores import save_scores
     from hwbench.spaces import load_named
+    from hwbench.specs.kinds.by_hand import is_by_hand
     from hwbench.training import load_checkpoint, score
     from hwbench.workspace import Workspace
 
     workspace = Workspace.at(workspace)
     load_named(request.made_by)
     checkpoint = load_checkpoint(request.checkpoint)[0]
+    if request.made_by is not None and not any(map(is_by_hand, checkpoint.network.blocks)):
+        raise UsageError(f"--made-by: {request.checkpoint} is made of blocks of a space; leave it out")
     check_modality(request.modality, checkpoint)
     source = request.data or checkpoint.source
     listener.progress(StageProgress("test", 0, None))

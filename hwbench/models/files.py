@@ -97,5 +97,7 @@ def _cause(error: BaseException) -> str:
                 "and reading those would run code from the file"
             )
         return "damaged, or another kind of file (not plain values and tensors)"
+    if isinstance(error, KeyError):  # its text is a key
+        return "damaged, or another kind of file"
     first = printable((str(error).strip().splitlines() or [type(error).__name__])[0].partition(". ")[0], 160)
     return f"damaged, or another kind of file ({first})"

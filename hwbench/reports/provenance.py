@@ -118,7 +118,7 @@ def _measurement_facts(winner: Winner) -> Iterator[tuple[str, str]]:
         "Protocol",
         (
             f"warm-up {one.timing.warmup_s:g} s, at least {one.timing.min_samples} samples a session, "
-            f"{one.timing.min_rounds} to {one.timing.max_rounds} sessions"
+            f"{one.timing.min_rounds} to {one.timing.max_rounds} sessions each time that it is measured"
         ),
     )
     yield "Finished, UTC", winner.measurement.finished_at

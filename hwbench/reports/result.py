@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -98,16 +99,28 @@ def read_result(workspace: Workspace, study: str, options: str = "") -> StoredRe
 
 
 def trained_on(workspace: Workspace, sources: Sequence[str]) -> str:
-    """What the studies that are learned from trained on; empty where that differs, or a path does not tell it.
+    """What networks that are learned from were trained on; empty where that differs, or a source does not tell it.
 
     Raises:
         UnknownName: There is no such study with a result.
         InvalidFile: Its file is damaged.
     """
-    if any(workspace.trainings(source) or (Path(source) / NETWORKS).is_file() for source in sources):
-        return ""
-    data = {_read(workspace, source, "--data synthetic").settings.data for source in sources}
+    data = set[str]()
+    for source in sources:
+        if (Path(source) / NETWORKS).is_file():
+            return ""
+        table = workspace.trainings(source)
+        data |= {_read(workspace, source, "--data synthetic").settings.data} if table is None else _data_of(table)
     return data.pop() if len(data) == 1 else ""
+
+
+def _data_of(table: Path) -> set[str]:
+    """What the networks of a table of trainings were trained on; an empty text where a row does not say it."""
+    try:
+        with table.open(encoding="utf-8", newline="") as file:
+            return {(row.get("data") or "").strip() for row in csv.DictReader(file)}
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InvalidFile(f"{table}: no table of trainings: {printable(str(error), 300)}") from None
 
 
 def _read(workspace: Workspace, study: str, options: str) -> StoredResult:

@@ -37,6 +37,7 @@ def pareto(report: StudyReport) -> Iterator[Html]:
         f"Each point is one trial. The front ({len(result.pareto)} networks) holds those that no other one beats in "
         f"both score and predicted latency. Measured candidates stand at their measured latency. Score: {report.unit}; "
         "higher is better, and scores compare within this study only."
+        + (" One above 1 is shown as 1, and ordered by its value." if result.settings.shown_score(2.0) < 2 else "")
     )
     yield figure("pareto", figures.pareto(report), caption)
     devices = [device for device in result.settings.budgets_ms if device != result.target.device]

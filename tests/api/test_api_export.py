@@ -133,7 +133,7 @@ def test_verify_refuses_what_the_other_kind_reads(fields: dict[str, Any], words:
         ({"keep_accuracy": 101.0}, InvalidValue, "--keep-accuracy: expected 0 to 100"),
         ({"keep_accuracy": 1.0, "fp32_block": ["head"]}, InvalidValue, "either name the blocks"),
         ({"input": "2x3x8x64x64"}, InvalidValue, "one clip of three colours, 1x3xTxHxW, got 2x3x8x64x64"),
-        ({"input": "8x64x64"}, InvalidValue, "8x64x64"),
+        ({"input": "8x64x64"}, InvalidValue, "^--input: .*8x64x64"),
         ({"device": "pixel", "variant": "one-hot"}, InvalidValue, "leave out --variant one-hot, or --device"),
         ({"device": "pixel", "streaming": True}, InvalidValue, "a stream has one layout.*leave --device out"),
         ({"on_error": "ignore"}, InvalidValue, "expected raise, skip or replace, got 'ignore'"),

@@ -263,6 +263,15 @@ def class_folders(workspace: Workspace, folder: Path, *names: str) -> str:
     return str(folder)
 
 
+def test_a_network_of_a_space_is_made_by_no_function(workspace: Workspace, own: str, tmp_path: Path) -> None:
+    run = hwbench.train(replace(REQUEST, epochs=1, out=tmp_path / "run"), workspace=workspace).checkpoint
+    by = {"made_by": f"{own}:network"}
+    with pytest.raises(UsageError, match=r"--made-by: .* is made of blocks of a space; leave it out"):
+        hwbench.test(hwbench.TestRequest(checkpoint=run, **by), workspace=workspace)
+    with pytest.raises(UsageError, match=r"--made-by: .* is made of blocks of a space; leave it out"):
+        hwbench.export(hwbench.ExportRequest(model=str(run), out=tmp_path / "x", **by), workspace=workspace)
+
+
 def test_a_run_begins_with_a_checkpoint_of_the_same_function(workspace: Workspace, own: str, tmp_path: Path) -> None:
     request = replace(REQUEST, architecture=f"{own}:network", epochs=1, out=tmp_path / "first")
     first = hwbench.train(request, workspace=workspace).checkpoint

@@ -158,7 +158,21 @@ def test_a_model_by_hand_goes_through_the_whole_loop(run, call, workspace, monke
     assert status == 2
     assert "no file names code to run" in said
     assert "--made-by package.module:function" in said
-    exported = run(*export, "--made-by", name)
+    for option, words in (
+        ("--blocks", f"{export[1]} is one graph"),
+        ("--keep-accuracy=1", "are for networks of a space"),
+    ):
+        status, _, said = call(*export, "--made-by", name, option)
+        assert (status, words in said) == (2, True), said
+    status, _, said = call(*export, "--made-by", name, "--device", "local")
+    assert (status, "has none of them: give --variant" in said) == (2, True), said
+    page = workspace.root / "runs" / "own" / "int8" / "RUN.md"
+    page.parent.mkdir()
+    page.write_text("mine")
+    status, out, said = call(*export, "--made-by", name, "--json")
+    assert (status, page.read_text()) == (0, "mine"), said
+    assert "RUN.md is none of hwbench and stays as it is" in said
+    exported = json.loads(out)
     assert (exported["delegates"], exported["undelegated"]) == (1, {})
     assert exported["architecture"] == name
     timed = run("bench", "runs/own/int8/model.pte", "--threads", "1")

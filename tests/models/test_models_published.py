@@ -252,6 +252,7 @@ def test_files_that_are_refused(weights: dict[str, torch.Tensor], tmp_path: Path
         "whole module": (_bytes(nn.Linear(2, 2)), "not opened, it holds objects other than plain"),
         "bare pickle": (pickle.dumps(Thing()), "damaged, or another kind of file|not opened"),
         "scripted": (scripted.getvalue(), "a TorchScript program, not weights"),
+        "text": (b"junk\n", r"damaged, or another kind of file(;| \((?![0-9]+\)))"),
         "cut": (_bytes(weights)[:3000], "damaged, or another kind of file"),
         "list": (_bytes([1]), "holds a list"),
         "empty": (_bytes({}), "is empty"),

@@ -175,13 +175,20 @@ def test_a_study_of_another_evaluator_goes_on_as_it_was(search, trained):
     assert search(study="trained", **SHORT).settings.evaluator == "short-train"  # also where no data are named
 
 
+def test_no_trainings_stand_alone():
+    with pytest.raises(InvalidValue, match=r"--learn-from: none stands alone, got none, own\.csv"):
+        SearchRequest(budget="5ms", learn_from=("none", "own.csv"))
+
+
 def test_a_study_goes_on_with_its_data(search, workspace):
     source = str(prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8)))
     search(study="mine", data=source, **SHORT)
     untyped, typed = Keeper(), Keeper()
     assert search(untyped, study="mine", **SHORT).settings.data == source
     began = "study mine goes on as it began, with"
-    assert [line for line in untyped.lines if line.startswith(f"{began} --evaluator short-train and --data {source};")]
+    (told,) = (line for line in untyped.lines if line.startswith(began))
+    assert told.startswith(f"{began} --evaluator short-train and --data {source}; ")
+    assert told.endswith("; fitted, the default without --data, takes another --study")
     assert search(typed, study="mine", evaluator="short-train", **SHORT).settings.data == source
     assert f"{began} --data {source}" in typed.lines
     with pytest.raises(InvalidValue, match="now 'synthetic'"):

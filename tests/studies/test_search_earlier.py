@@ -264,6 +264,11 @@ def test_what_was_learned_from_tells_what_to_train_the_best_network_on(run, work
     run("6 ms", "second", "first")
     data = read_result(workspace, "first").settings.data
     assert trained_on(workspace, ["first", "second"]) == data != ""
+    table = tmp_path / "own.csv"
+    table.write_text(f"architecture,epochs,top1,data\nx,1,0.5,{data}\n")
+    assert trained_on(workspace, ["first", str(table)]) == trained_on(workspace, [str(table)]) == data
+    table.write_text(f"architecture,epochs,top1,data\nx,1,0.5,{data}\nx,1,0.5,\n")
+    assert trained_on(workspace, [str(table)]) == ""
     (tmp_path / "networks.json").write_text("{}")
     assert trained_on(workspace, ["first", str(tmp_path)]) == ""
 
