@@ -199,7 +199,7 @@ def test_json_has_each_latency_by_device_and_the_budgets(workspace, bay, monkeyp
     printed = json.loads(capsys.readouterr().out)
     assert list(printed) == [
         *("study", "space", "budget_ms", "trials", "feasible", "best", "pareto"),
-        *("budgets_ms", "max_file_size_bytes", "max_activation_bytes"),
+        *("budgets_ms", "max_file_size_bytes", "max_activation_bytes", "learned"),
     ]
     assert printed["budget_ms"] == 4.2
     assert printed["budgets_ms"] == {"local": 4.2, PHONE: 6.0}

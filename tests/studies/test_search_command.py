@@ -78,7 +78,7 @@ def test_search_prints_one_json_object_on_stdout(run, workspace):
     status, out, err = run("search", "--budget", "4.2 ms", "--trials", "12", "--json")
     assert status == 0, err
     found = json.loads(out)
-    assert list(found) == ["study", "space", "budget_ms", "trials", "feasible", "best", "pareto"]
+    assert list(found) == ["study", "space", "budget_ms", "trials", "feasible", "best", "pareto", "learned"]
     assert found["best"]["measured_ms"]["local"] <= 4.2
     assert found["trials"] == 12
     assert found["feasible"] > 12
