@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.printable import printable
@@ -22,6 +23,8 @@ from hwbench.studies.settings import Settings, check_name
 from hwbench.studies.space_shares import SpaceShare
 from hwbench.studies.stored_settings import MARKER
 from hwbench.workspace import Workspace
+
+Made = TypeVar("Made")
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "str": (str,),
@@ -180,31 +183,29 @@ def _storage(marker: Path) -> str | None:
         return None
 
 
+def _made(read: Callable[[Any], Made], values: object, where: str, expected: str) -> Made:
+    """What a ``from_json`` makes of stored values; raises ValueError with what was expected."""
+    try:
+        return read(values)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ValueError(f"{where}: expected {expected}, got {_shown(values)}: {error!r}"[:300]) from None
+
+
 def _spaces(values: Mapping[str, object], where: str) -> tuple[SpaceShare, ...]:
     """What each space has within a budget; empty where there is one."""
-    spaces = values.get("spaces", [])
-    try:
-        return tuple(SpaceShare.from_json(one) for one in spaces)  # type: ignore[attr-defined]
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise ValueError(f"{where}: expected what each space has, got {_shown(spaces)}: {error!r}"[:300]) from None
+
+    def read(spaces: Any) -> tuple[SpaceShare, ...]:
+        return tuple(SpaceShare.from_json(one) for one in spaces)
+
+    return _made(read, values.get("spaces", []), where, "what each space has")
 
 
 def _course(values: object) -> SearchCourse | None:
-    if values is None:
-        return None
-    try:
-        return SearchCourse.from_json(values)  # type: ignore[arg-type]
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise ValueError(f"course: expected seconds and draws, got {_shown(values)}: {error!r}"[:300]) from None
+    return None if values is None else _made(SearchCourse.from_json, values, "course", "seconds and draws")
 
 
 def _learned(values: object) -> LeftOut | None:
-    if values is None:
-        return None
-    try:
-        return LeftOut.from_json(values)  # type: ignore[arg-type]
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise ValueError(f"learned: expected a rank correlation, got {_shown(values)}: {error!r}"[:300]) from None
+    return None if values is None else _made(LeftOut.from_json, values, "learned", "a rank correlation")
 
 
 def _front(values: Mapping[str, object], device: str, further: Sequence[str]) -> tuple[FrontPoint, ...]:
@@ -226,12 +227,7 @@ def _front(values: Mapping[str, object], device: str, further: Sequence[str]) ->
 
 def _race(values: Mapping[str, object], where: str) -> RaceResult | None:
     race = values.get("race")
-    if race is None:
-        return None
-    try:
-        return RaceResult.from_json(race)  # type: ignore[arg-type]
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise ValueError(f"{where}: expected how finalists raced, got {_shown(race)}: {error!r}"[:300]) from None
+    return None if race is None else _made(RaceResult.from_json, race, where, "how finalists raced")
 
 
 def _settings(values: object) -> Settings:

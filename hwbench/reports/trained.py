@@ -14,6 +14,7 @@ from hwbench.reports.result import StoredResult
 from hwbench.reports.run_log import read_log
 from hwbench.studies.ranking import chance_regret
 from hwbench.studies.scoreboard import FEWEST, Scoreboard, standing
+from hwbench.studies.settings import FITTED
 from hwbench.training import CHECKPOINT
 from hwbench.training.description import RUN, RunDescription, read_description
 from hwbench.workspace import Workspace
@@ -21,8 +22,6 @@ from hwbench.workspace import Workspace
 RUNS = "runs"
 # Networks of a study are compared within fifths of its budget.
 _BANDS = 5
-# Scores by trainings of other networks.
-_LEARNED = "fitted"
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ def board_doubts(board: Scoreboard | Missing, result: StoredResult) -> list[str]
     """Names an evaluator that says nothing of the networks that were trained, or of those it was learned from."""
     if isinstance(board, Missing) or not board.standings:
         learned, evaluator = result.learned, result.settings.evaluator
-        if learned is None or learned.informative or evaluator != _LEARNED:
+        if learned is None or learned.informative or evaluator != FITTED:
             return []
         return [
             f"evaluator {evaluator} is uninformative on the {learned.networks} networks that it was learned from, each "

@@ -13,6 +13,7 @@ from typing import Any
 from hwbench.documents import read_json
 from hwbench.errors import InvalidValue
 from hwbench.printable import printable
+from hwbench.runtimes import DEFAULT
 from hwbench.specs import STREAM, Target
 
 # In the folder of a study: its trials; or the file that names the storage that keeps them, and a copy of the settings.
@@ -25,8 +26,6 @@ SETTINGS = "settings"
 _BUDGET = "BUDGET"
 # Settings that are options of the same name.
 _ALIKE = ("evaluator", "sampler", "objective", "data", "modality")
-# A target's runtime where no option names one.
-_RUNTIME = "executorch"
 # What becomes of rows that were not measured, where they are not left out.
 _INTERPOLATED, _TRANSFERRED = "interpolated", "transferred from "
 # Limits in bytes: the option, and the setting.
@@ -143,7 +142,7 @@ def _engine(key: str) -> Iterator[tuple[str, str]]:
         target = Target.parse(key)
     except InvalidValue:
         return
-    if target.runtime != _RUNTIME:
+    if target.runtime != DEFAULT:
         yield "runtime", target.runtime
     if target.threads != 1:
         yield "threads", str(target.threads)
