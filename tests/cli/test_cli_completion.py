@@ -12,7 +12,7 @@ from hwbench.workspace import Workspace
 PROGRAM = Path(sys.executable).with_name("hwbench")
 # As bash does it at the tab key: a line of words is typed, a line of what it would offer comes out.
 ASK = """
-eval "$(hwbench --show-completion bash)"
+eval "$(hwbench --show-completion)"
 completed=$(complete -p hwbench | sed 's/.*-F \\([^ ]*\\).*/\\1/')
 while IFS= read -r line; do
     IFS=' ' read -r -a COMP_WORDS <<< "$line"
