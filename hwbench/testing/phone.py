@@ -8,6 +8,8 @@
 * ``fixed-performance``: ``true`` or ``false``; where ``no-power-hal`` is there, that mode is refused;
 * ``root``: when it is there, ``su`` gives root; ``sudoer``: the same for ``sudo -n``;
 * ``log``: every change, one line each.
+
+A value is replaced as a whole, as on a real device: a program that is killed leaves the former one or the new one.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 
 _START = """#!/bin/sh
 : "${PHONE:=/data/phone}"
+keep() { printf '%s\\n' "$2" >"$PHONE.$$" && mv -f "$PHONE.$$" "$1"; }
 """
 
 SCRIPTS: Mapping[str, str] = {
@@ -27,7 +30,7 @@ cat "$PHONE/props/$1" 2>/dev/null || echo
 file="$PHONE/settings/$2.$3"
 case $1 in
   get) cat "$file" 2>/dev/null || echo null ;;
-  put) mkdir -p "$PHONE/settings"; printf '%s\\n' "$4" >"$file"; echo "settings put $2 $3 $4" >>"$PHONE/log" ;;
+  put) mkdir -p "$PHONE/settings"; keep "$file" "$4"; echo "settings put $2 $3 $4" >>"$PHONE/log" ;;
   delete) rm -f "$file"; echo "settings delete $2 $3" >>"$PHONE/log"; echo "Deleted 1 rows" ;;
   *) echo "Invalid command: $1" >&2; exit 255 ;;
 esac
@@ -40,7 +43,7 @@ case "$1 $2" in
       echo "Failed to set FIXED_PERFORMANCE mode" >&2
       exit 255
     fi
-    echo "$3" >"$PHONE/fixed-performance" ;;
+    keep "$PHONE/fixed-performance" "$3" ;;
   "connectivity airplane-mode")
     case $3 in
       enable) settings put global airplane_mode_on 1 ;;
@@ -64,8 +67,8 @@ esac
 """,
     "input": """
 case "$1 $2" in
-  "keyevent 223") echo Asleep >"$PHONE/wakefulness" ;;
-  "keyevent 224") echo Awake >"$PHONE/wakefulness" ;;
+  "keyevent 223") keep "$PHONE/wakefulness" Asleep ;;
+  "keyevent 224") keep "$PHONE/wakefulness" Awake ;;
   *) echo "Error: Unknown command: $1" >&2; exit 255 ;;
 esac
 echo "input $*" >>"$PHONE/log"

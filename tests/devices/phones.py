@@ -10,6 +10,7 @@ from hwbench.devices.local import LocalTransport
 from hwbench.testing.phone import install
 
 RECORDINGS = Path(__file__).parent / "recordings"
+NEW = '"$1.new"'
 # What the kernel lists of each cluster beside what the recordings have: first processor -> clocks in kHz.
 STEPS = {
     "s9": {0: "455000 715000 1053000 1456000 1794000", 4: "650000 858000 1469000 1924000 2106000 2704000"},
@@ -35,6 +36,8 @@ class Phone(LocalTransport):
     def run(self, argv, *, timeout_s, env=None, stdin=""):
         self.commands.append(list(argv))
         moved = [re.sub(r"(?<!\w)/(?=(sys|proc)/)", f"{self.root}/", word) for word in argv]
+        # The kernel takes a value as a whole; a shell that is killed would leave a file cut to nothing.
+        moved = [word.replace('>"$1" || bad=1', f'>{NEW} && mv -f {NEW} "$1" || bad=1') for word in moved]
         there = {"PATH": f"{self.root}/bin:{os.environ['PATH']}", "PHONE": str(self.root / "data"), **(env or {})}
         result = super().run(moved, timeout_s=timeout_s, env=there, stdin=stdin)
         out, err = (text.replace(f"{self.root}/", "/") for text in (result.stdout, result.stderr))
@@ -64,7 +67,8 @@ class Phone(LocalTransport):
         """All that a knob may turn."""
         folders = (self.root / "sys", self.root / "data")
         files = (path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file())
-        return {str(p.relative_to(self.root)): p.read_text().strip() for p in files if p.name != "log"}
+        files = (path for path in files if path.name != "log" and path.suffix != ".new")
+        return {str(path.relative_to(self.root)): path.read_text().strip() for path in files}
 
 
 def make(root: Path, name: str, **options) -> Phone:
