@@ -229,9 +229,15 @@ class SearchRequest:
         self._check_storage()
 
     def _check_storage(self) -> None:
-        """Raises InvalidValue where the storage does not parse, or Ray would keep its password with the job."""
+        """Raises InvalidValue where the storage does not parse, or Ray would keep its password with the job.
+
+        WorkspaceError where its folder is not there.
+        """
         storage = self.study_storage
-        if storage is None or self.ray is None or not storage.secrets:
+        if storage is None:
+            return
+        storage.require_folder()
+        if self.ray is None or not storage.secrets:
             return
         if any(str(self.storage) in word for word in sys.orig_argv):
             raise InvalidValue(

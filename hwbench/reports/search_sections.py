@@ -165,7 +165,10 @@ def _guessing_words(guessing: Guessing, report: StudyReport) -> Iterator[str]:
     if guessing.race_s:
         spent += f" and the finalists {format_duration(guessing.race_s)}"
     if guessing.networks is None:
-        yield f"{spent}. How many random networks could have been trained in that time is not known: no network was."
+        yield (
+            f"{spent}. How many random networks could have been trained in that time is not known: the search trained "
+            "none."
+        )
     else:
         yield (
             f"{spent}. In that time {guessing.networks} random networks would have been trained, at "

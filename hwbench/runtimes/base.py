@@ -97,7 +97,7 @@ class Runtime(Protocol):
                 raise UnsupportedModule(lacking + _choose(able))
             raise UnsupportedModule(
                 f"{lacking}give in the place of {file} the name of its network, such as zoo:x3d-xs, with another "
-                f"engine: --runtime {' or '.join(able)}"
+                f"engine: --runtime {_one_of(able)}"
             )
 
     def precision_in(self, path: Path) -> Precision | None:
@@ -194,7 +194,20 @@ _CHOOSE = "choose another engine: --runtime "
 
 def _choose(able: Sequence[str]) -> str:
     """What to type for an engine that can."""
-    return f"{_CHOOSE}{' or '.join(able)}"
+    return _CHOOSE + _one_of(able)
+
+
+def _one_of(able: Sequence[str]) -> str:
+    """Engines to choose among: those that are installed, or all where none is."""
+    return " or ".join(list(filter(_installed, able)) or able)
+
+
+def _installed(name: str) -> bool:
+    try:
+        runtimes.get(name)().version()
+    except MissingDependency:
+        return False
+    return True
 
 
 def without_choice(error: HwbenchError) -> str:

@@ -35,6 +35,14 @@ MAX_BYTES = 5 * 10**9
 STALL_S = 30.0
 _PIECE_BYTES = 1 << 20
 _TRIES = 3
+# Pages that ask who one is, and what Git keeps in the place of a large file: their first bytes, in small letters.
+_BEGIN_BYTES = 512
+_OTHERS = {
+    b"<!doctype html": "a page of HTML",
+    b"<html": "a page of HTML",
+    b"<?xml": "an answer in XML",
+    b"version https://git-lfs": "the pointer of Git LFS in its place",
+}
 
 Progress = Callable[[int, int | None], None]
 
@@ -146,12 +154,24 @@ def _fetch(source: str, path: Path, weights: Weights, progress: Progress | None)
         got = _sha256(part)
         _remove(part)
         raise InvalidFile(f"{source}: expected SHA-256 {weights.sha256}, got {got}; nothing was kept")
+    if other := _other_than_weights(part):
+        _remove(part)
+        raise InvalidFile(f"{source}: expected a file of weights, got {other}; nothing was kept")
     with writing(path):
         with part.open("rb") as file:
             os.fsync(file.fileno())
         part.replace(path)
         sync_folder(path.parent)
     _remove(_tag(part))
+
+
+def _other_than_weights(path: Path) -> str:
+    """What places give in the stead of a file, with a status that says it is the file; empty: none of these."""
+    with path.open("rb") as file:
+        begin = file.read(_BEGIN_BYTES).lstrip().lower()
+    if not begin:
+        return "an empty file"
+    return next((what for start, what in _OTHERS.items() if begin.startswith(start)), "")
 
 
 class _BrokenOff(Exception):

@@ -100,6 +100,15 @@ class StudyStorage:
         values = [v for name, several in self.url.normalized_query.items() if _SECRET.search(name) for v in several]
         return tuple(str(value) for value in [self.url.password, *values] if value)
 
+    def require_folder(self) -> None:
+        """Refuses a file of SQLite in a folder that is not there, before anything else is done.
+
+        Raises:
+            WorkspaceError: The message names the folder.
+        """
+        if self.url.drivername == "sqlite" and not (folder := Path(self.url.database or "").parent).is_dir():
+            raise WorkspaceError(f"--storage {self.shown}: no folder {folder}; make it, or name another file")
+
     @contextmanager
     def opened(self, study: str, *, alone: bool = True) -> Iterator[BaseStorage]:
         """The storage, for as long as the block runs.
@@ -131,9 +140,8 @@ class StudyStorage:
 
     @contextmanager
     def _database(self) -> Iterator[RDBStorage]:
+        self.require_folder()
         url, options = self.url, dict[str, int]()
-        if url.drivername == "sqlite" and not (folder := Path(url.database or "").parent).is_dir():
-            raise WorkspaceError(f"--storage {self.shown}: no folder {folder}; make it, or name another file")
         if url.drivername == "postgresql":
             _require("psycopg", "postgres")
             url = url.set(drivername=_DRIVER)

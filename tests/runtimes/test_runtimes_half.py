@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from hwbench.blocks.graph.attention import LayerNorm
-from hwbench.errors import UnsupportedModule
+from hwbench.errors import MissingDependency, UnsupportedModule
 from hwbench.models import Continued, workload_module
-from hwbench.runtimes import get
+from hwbench.runtimes import get, runtimes
 from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.runtimes.half import Halved, in_precision
 from hwbench.runtimes.pte_model import pte_layout
@@ -110,15 +110,30 @@ def test_what_needs_fp32_has_it():
         (
             "onnx",
             "fp16",
-            r"onnx runtime builds fp32 and int8, got fp16; .*--runtime executorch or litert or openvino or torch",
+            r"onnx runtime builds fp32 and int8, got fp16; .*--runtime executorch or (litert or )?(openvino or )?torch",
         ),
-        ("executorch", "bf16", r"fp32 and fp16 and int8, got bf16; .*--runtime openvino or torch or torchscript"),
+        ("executorch", "bf16", r"fp32 and fp16 and int8, got bf16; .*--runtime (openvino or )?torch or torchscript"),
         ("torch", "int8", r"got int8; choose another engine: --runtime executorch"),
     ],
 )
 def test_an_engine_without_the_precision_names_those_that_have_it(runtime, precision, said):
     with pytest.raises(UnsupportedModule, match=said):
         get(runtime).require_precision(Precision(precision))
+
+
+@pytest.mark.parametrize(
+    ("there", "named"), [({"torchscript"}, "torchscript"), ((), "openvino or torch or torchscript")]
+)
+def test_only_engines_that_are_installed_are_named_unless_none_is(monkeypatch, there, named):
+    for name in runtimes.names():
+        version = (lambda runtime: "1") if name in there else version_missing
+        monkeypatch.setattr(runtimes.get(name), "version", version)
+    with pytest.raises(UnsupportedModule, match=f"got bf16; choose another engine: --runtime {named}$"):
+        get("executorch").require_precision(Precision.BF16)
+
+
+def version_missing(runtime):
+    raise MissingDependency("not installed")
 
 
 @pytest.mark.parametrize("runtime", ["torch", "torchscript"])

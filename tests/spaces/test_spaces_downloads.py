@@ -206,6 +206,25 @@ def test_a_folder_takes_the_place_of_the_address(
 
 
 @pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("\n<!DOCTYPE html><title>Sign in</title>", "a page of HTML"),
+        ('<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>', "an answer in XML"),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "the pointer of Git LFS in its place"),
+        ("", "an empty file"),
+    ],
+)
+def test_what_is_no_file_of_weights_is_not_taken_on_first_use(
+    workspace: Workspace, server: Server, content: str, told: str
+) -> None:
+    server.data = content.encode()
+    with pytest.raises(InvalidFile, match=f"expected a file of weights, got {told}; nothing was kept"):
+        fetch_weights(workspace, "x3d-xs")
+    server.data = DATA
+    assert fetch_weights(workspace, "x3d-xs").path.read_bytes() == DATA
+
+
+@pytest.mark.parametrize(
     ("before", "after", "message"),
     [
         ('url = "https://', 'url = "file:///', "expected an address with https://"),

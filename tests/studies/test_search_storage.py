@@ -19,6 +19,7 @@ from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql.ddl import SchemaGenerator
 
+from hwbench.api.search_request import SearchRequest
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, WorkspaceError
 from hwbench.studies.advisory_lock import LockLost, advisory_lock
 from hwbench.studies.dashboard import opened_for_reading
@@ -491,6 +492,9 @@ def test_a_missing_folder_of_a_database_is_named(tmp_path):
     told = f"--storage {storage.shown}: no folder {folder}; make it, or name another file"
     with pytest.raises(WorkspaceError) as caught, storage.opened("mine"):
         pass
+    assert str(caught.value) == told
+    with pytest.raises(WorkspaceError) as caught:  # before any work
+        SearchRequest(budget="1ms", storage=f"sqlite:///{folder}/new.db")
     assert str(caught.value) == told
 
 
