@@ -271,6 +271,7 @@ def _profile_spaces(
                 speaking.say(f"{rows}; --limit {request.limit} reached, the same command goes on")
             continue
         _tell_few_networks(request, space, speaking)
+        _tell_no_layouts(request, space, variants, speaking)
         fresh = frozenset(row.workload for row in result.ok)
         profiling = _Profiling(replace(request, limit=left), workspace, campaign, speaking, space, fresh)
         try:
@@ -294,6 +295,18 @@ def _tell_few_networks(request: ProfileRequest, space: StagedSpace, listener: Li
         listener.say(
             f"--calibrate {request.calibrate}: search and validate refuse a table with fewer than {least} calibration "
             f"networks; the least is --calibrate {least}"
+        )
+
+
+def _tell_no_layouts(request: ProfileRequest, space: StagedSpace, variants: Sequence[str], listener: Listener) -> None:
+    """Says where layouts are asked for of which no block of the space has several."""
+    from hwbench.latency import has_variants
+    from hwbench.studies.profiling_plan import by_use
+
+    if variants and not any(map(has_variants, by_use(space, request.precisions[0], request.classes))):
+        listener.say(
+            f"--variants {request.variants}: no block of {space.name} has a kernel over time and space and several "
+            "frames, so that no other layout is measured"
         )
 
 

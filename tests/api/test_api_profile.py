@@ -123,6 +123,14 @@ def test_too_few_networks_to_search_by_are_told_before_anything_is_measured(work
     assert ears.lines[0].startswith(told) == few
 
 
+@pytest.mark.parametrize(("space", "none"), [("squeeze-mobile", True), ("x3d-tiny", False)])
+def test_layouts_of_a_space_that_has_one_are_told(workspace, fake, space, none):
+    ears = Keeper()
+    request = hwbench.ProfileRequest(space=space, precision="fp32", variants="all", calibrate=0, limit=1)
+    hwbench.profile(request, ears, workspace=workspace)
+    assert any(line.startswith(f"--variants all: no block of {space} has a kernel") for line in ears.lines) == none
+
+
 def test_rows_that_spaces_share_are_measured_again_once(workspace, fake):
     spaces = workspace.root / "search_spaces"
     text = (spaces / "x3d-tiny.toml").read_text()
