@@ -1,10 +1,11 @@
 """Puts the two files of an export in their place together.
 
 They are made in a hidden folder inside the target folder (the target may be a mount point, or hold other files, which
-stay), and moved when both are complete and on the disk: the old manifest goes, the new model comes, the new manifest
-comes. Whoever looks in between may find a model without a manifest, and never one with the manifest of another. Up to
-that moment an export of before is untouched; what a kill or a power cut stops in that moment is finished by the next
-export into the folder, or by the next command that looks for its manifest (``settle``).
+stay), and moved when both are complete and on the disk: the old manifest goes, with the model that it describes, the
+new model comes, the new manifest comes. Whoever looks in between may find a model without a manifest, and never one
+with the manifest of another. Up to that moment an export of before is untouched; what a kill or a power cut stops in
+that moment is finished by the next export into the folder, or by the next command that looks for its manifest
+(``settle``). What no export wrote is not replaced (``check_place``).
 
 An export holds a lock in its hidden folder while it lives, so a folder without one was left behind, however late it is.
 """
@@ -22,8 +23,9 @@ from pathlib import Path
 from typing import IO
 
 from hwbench.deploy.file_names import MANIFEST, MODEL, RUN, is_our_page, model_name
+from hwbench.documents import read_json
 from hwbench.durable import make_folder, sync_folder
-from hwbench.errors import InvalidValue
+from hwbench.errors import InvalidValue, UnknownName
 from hwbench.runtimes import names
 from hwbench.workspace import writing
 
@@ -32,6 +34,58 @@ _PREFIX, _SUFFIX = ".export.", ".tmp"
 _LOCK, _COMPLETE = ".lock", ".complete"
 # Where nobody can lock (an older version made the folder, or the file system has no locks): no export takes so long.
 _STALE_S = 24 * 3600
+
+
+def check_place(out: Path, model: str) -> None:
+    """Refuses a folder where an export would replace a file that no export wrote.
+
+    Args:
+        out: The folder; it need not be there.
+        model: Name of the model file.
+
+    Raises:
+        InvalidValue: The message names the files.
+    """
+    settle(out)
+    try:
+        former = _described(out)
+    except ValueError:  # damaged; what reads it says to export the model again
+        return
+    foreign = [model] if former != model and (out / model).exists() else []
+    if former is None and (out / MANIFEST).exists():
+        foreign.append(MANIFEST)
+    if foreign:
+        raise InvalidValue(
+            f"--out: {' and '.join(foreign)} in {out} came from no export, and would be replaced; move what is yours, "
+            "or choose another folder"
+        )
+
+
+def _described(out: Path) -> str | None:
+    """Name of the model that the manifest in a folder describes; empty where its engine is not known here.
+
+    None where there is no manifest, or it is not of an export.
+
+    Raises:
+        ValueError: It cannot be read.
+    """
+    try:
+        values = read_json((out / MANIFEST).read_text(encoding="utf-8"))
+    except OSError:
+        return None
+    if not isinstance(values, dict) or not {"schema", "sha256", "runtime"} & values.keys():
+        return None
+    try:
+        return model_name(values["runtime"])
+    except (UnknownName, KeyError, TypeError):
+        return ""
+
+
+def _former(out: Path, model: str) -> str:
+    """Name of the model that goes when another comes."""
+    with contextlib.suppress(ValueError):
+        return _described(out) or model
+    return model
 
 
 @contextlib.contextmanager
@@ -83,12 +137,13 @@ def place(folder: Path, out: Path, model: str = MODEL) -> None:
         if (folder / RUN).is_file():
             _sync(folder / RUN)
         sync_folder(folder)  # who finds the next file finds these
-        (folder / _COMPLETE).write_text(model)
-        _sync(folder / _COMPLETE)
-        sync_folder(folder)
         with _turn(out):  # two exports into one folder do not mix
+            former = _former(out, model)
+            (folder / _COMPLETE).write_text(f"{model}\n{former}")
+            _sync(folder / _COMPLETE)
+            sync_folder(folder)
             sync_folder(out)
-            _move(folder, out, model)
+            _move(folder, out, model, former)
 
 
 def settle(out: Path) -> None:
@@ -100,13 +155,15 @@ def settle(out: Path) -> None:
                     _clear(folder, out)
 
 
-def _move(folder: Path, out: Path, model: str) -> None:
-    """The order in which the files go; begun again, it goes on where it stopped."""
+def _move(folder: Path, out: Path, model: str, former: str) -> None:
+    """The order in which the files go; begun again, it goes on where it stopped.
+
+    ``former`` is the model of the export before, which goes if it has another name.
+    """
     if (folder / model).exists():
         (out / MANIFEST).unlink(missing_ok=True)
-        for other in names():
-            if model_name(other) != model:
-                (out / model_name(other)).unlink(missing_ok=True)
+        if former != model:
+            (out / former).unlink(missing_ok=True)
         sync_folder(out)
         (folder / model).replace(out / model)
         sync_folder(out)
@@ -163,7 +220,7 @@ def _clear(folder: Path, out: Path) -> None:
         if not free:
             return
         with contextlib.suppress(FileNotFoundError):
-            model = (folder / _COMPLETE).read_text()
-            if model in map(model_name, names()):
-                _move(folder, out, model)
+            named = (folder / _COMPLETE).read_text().splitlines()
+            if named and {*named} <= {*map(model_name, names())}:
+                _move(folder, out, named[0], named[-1])
         shutil.rmtree(folder, ignore_errors=True)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from hwbench import __version__
-from hwbench.deploy.atomic_export import place, staging
+from hwbench.deploy.atomic_export import check_place, place, staging
 from hwbench.deploy.blocks import Int8
 from hwbench.deploy.clips import Clips, calibration_inputs
 from hwbench.deploy.cost import Meter, unmeasured
@@ -69,7 +69,8 @@ def export(
     meter: Meter | None = None,
     streaming: Streaming | None = None,
 ) -> DeployedModel:
-    """Writes the model, ``manifest.json`` and ``RUN.md`` into a folder, over an export of before; other files stay.
+    """Writes the model, ``manifest.json`` and ``RUN.md`` into a folder, over an export of before; other files stay, and
+    none of somebody else is replaced.
 
     The file is loaded and run in a process of its own before it counts; if anything fails ``out`` stays as it was.
 
@@ -91,7 +92,7 @@ def export(
 
     Raises:
         NotCalibrated: int8 without calibration clips.
-        InvalidValue: What is asked for does not go together.
+        InvalidValue: What is asked for does not go together, or the folder holds files of these names of somebody else.
         UnsupportedModule: The network has no stream form, where one is asked for.
         ParityFailed: The file does not compute what the original computes (``hwbench.deploy.parity``).
         DelegationFailed: An operation is left outside the delegate.
@@ -106,6 +107,7 @@ def export(
     if streaming is not None:
         streaming.check(original, runtime, variant, how)
     name = model_name(runtime.name)
+    check_place(out, name)
     if precision is Precision.INT8 and not original.weights.trained:
         original = _met_clips(original, calibration)
         # What these weights were normalised for is no noise: in int8 it is beyond the ranges.

@@ -271,6 +271,13 @@ def test_a_search_refuses_names_before_it_leaves_a_study(workspace: Path, wrong:
     assert contents(workspace) == before
 
 
+def test_an_export_replaces_nothing_of_others(workspace: Path) -> None:
+    for name in ("model.pte", "manifest.json"):
+        (workspace / name).write_text('{"name": "mine"}')
+    fragments = ("model.pte and manifest.json in", "came from no export", "choose another folder")
+    refused(workspace, ("export", CHECKPOINT, "--precision", "fp32", "--out", "."), 2, *fragments)
+
+
 def test_a_budget_that_no_network_meets(workspace: Path) -> None:
     command = ("search", "--device", "local", "--budget", "0.01ms", "--space", "x3d-tiny")
     refused(workspace, command, 4, "budget 10 µs", "'x3d-tiny'", "smallest reachable latency is 2.963 ms")

@@ -5,11 +5,12 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from hwbench.deploy.atomic_export import place, settle, staging
+from hwbench.deploy.atomic_export import check_place, place, settle, staging
 from hwbench.deploy.file_names import MANIFEST, MODEL
 from hwbench.errors import InvalidValue, WorkspaceError
 
@@ -186,3 +187,64 @@ def test_a_full_disk_while_building_is_told_and_leaves_nothing(tmp_path: Path) -
     with pytest.raises(WorkspaceError, match="no space is left"), staging(tmp_path / "out"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "model.pte")
     assert not (tmp_path / "out").exists()
+
+
+OURS = json.dumps({"runtime": "executorch", "sha256": "0" * 64})
+
+
+@pytest.mark.parametrize(
+    ("there", "model", "told"),
+    [
+        ({}, MODEL, ""),
+        ({MODEL: "", MANIFEST: OURS}, MODEL, ""),
+        ({MODEL: "", MANIFEST: OURS}, "model.onnx", ""),
+        ({"model.onnx": "", "model.pt": ""}, MODEL, ""),
+        ({MODEL: ""}, MODEL, MODEL),
+        ({MODEL: "", "model.onnx": "", MANIFEST: OURS}, "model.onnx", "model.onnx"),
+        ({MANIFEST: '{"name": "a web page", "icons": []}'}, MODEL, MANIFEST),
+        ({MANIFEST: "[]", MODEL: ""}, MODEL, f"{MODEL} and {MANIFEST}"),
+        ({MANIFEST: OURS.replace("executorch", "another")}, MODEL, ""),
+        ({MANIFEST: OURS[:20], MODEL: ""}, MODEL, ""),  # damaged
+    ],
+)
+def test_what_no_export_wrote_is_not_replaced(tmp_path: Path, there: dict[str, str], model: str, told: str) -> None:
+    out = tmp_path / "out"
+    check_place(out, model)
+    out.mkdir()
+    for name, content in there.items():
+        (out / name).write_text(content)
+    if not told:
+        check_place(out, model)
+        return
+    with pytest.raises(InvalidValue, match=f"--out: {told} in {out} came from no export, and would be replaced"):
+        check_place(out, model)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_model_of_the_export_before_goes_and_no_other(tmp_path: Path, killed: bool) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("model.onnx", "model.ts", "model.tflite"):
+        (out / name).write_text("before")
+    (out / MANIFEST).write_text(json.dumps({"runtime": "onnx", "sha256": "0" * 64}))
+    with staging(out) as folder, pytest.MonkeyPatch.context() as patch:
+        put(folder, "one")
+        if killed:  # after the manifest has gone
+            patch.setattr(Path, "unlink", _stops_behind(Path.unlink))
+        with contextlib.suppress(KeyboardInterrupt):
+            place(folder, out)
+        if killed:
+            patch.undo()
+            (folder / ".lock").unlink()
+            os.utime(folder, (time.time() - 2 * 24 * 3600,) * 2)
+            assert names(out) == [folder.name, "model.onnx", "model.tflite", "model.ts"]
+            settle(out)
+    assert names(out) == [MANIFEST, MODEL, "model.tflite", "model.ts"]
+
+
+def _stops_behind(real: Callable[..., None]) -> Callable[..., None]:
+    def once(self: Path, **options: bool) -> None:
+        real(self, **options)
+        raise KeyboardInterrupt
+
+    return once
