@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -50,8 +51,25 @@ class DashboardResult:
     resources: ExitStack
 
     def serve(self) -> None:
-        """Answers requests until the server is shut down or an exception ends it."""
-        self.server.serve_forever()
+        """Answers requests until the server is shut down or an exception ends it.
+
+        The requests are answered in a thread of their own: what a signal raises ends the page, where WSGI would make
+        an answer of status 500 of it.
+        """
+        ended = threading.Event()  # a thread whose ``join`` was interrupted looks as if it had ended
+
+        def answer() -> None:
+            try:
+                self.server.serve_forever()
+            finally:
+                ended.set()
+
+        threading.Thread(target=answer, daemon=True).start()
+        try:
+            ended.wait()
+        finally:
+            if not ended.is_set():
+                self.server.shutdown()
 
     def close(self) -> None:
         """Frees the port and the storage."""

@@ -144,10 +144,11 @@ def _picture(manifest: Manifest) -> str:
     """The filters of ffmpeg that make a picture of a frame as ``resize`` of the manifest says."""
     _, _, height, width = manifest.input.shape
     if side := _SIDE.search(manifest.input.resize):
-        return f"scale={side[1]}:{side[1]}:force_original_aspect_ratio=increase,crop={width}:{height}:exact=1"
+        scale = f"scale={side[1]}:{side[1]}:force_original_aspect_ratio=increase:flags=bilinear"
+        return f"{scale},crop={width}:{height}:exact=1"
     divided = f"/{by[1]}" if (by := _DIVIDED.search(manifest.input.resize)) else ""
     box = rf"min(iw\,ih*{width}/{height}){divided}:min(ih\,iw*{height}/{width}){divided}"
-    return f"crop={box}:exact=1,scale={width}:{height}"
+    return f"crop={box}:exact=1,scale={width}:{height}:flags=bilinear"
 
 
 def _published_clip(clip: ClipSpec) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from hwbench.reports.exported import ExportedModel
 from hwbench.reports.result import StoredResult
 from hwbench.runtimes import DEFAULT, exporting, names
-from hwbench.spaces.begun import asked_ms
+from hwbench.spaces.begun import SHARES, asked_ms
 from hwbench.specs import Precision, Target
 from hwbench.studies.evaluators import TRAINING
 from hwbench.studies.settings import INTERPOLATED, transferred_from
@@ -65,9 +65,7 @@ def _search(result: StoredResult, race: list[str]) -> str:
         epochs = re.match(r"\d+", s.effort)
         words.append(f"--data {shlex.quote(s.data)}" + (f" --epochs {epochs[0]}" if epochs else ""))
         words += [f"--supernet-epochs {count}" for count in re.findall(r"^supernet of (\d+) epochs", s.effort)]
-        words += [
-            f"--{name} {share}" for name, share in re.findall(r", (frames-share|resolution-share) ([0-9.]+)", s.effort)
-        ]
+        words += [f"--{name} {share}" for name, share in SHARES.findall(s.effort)]
     words += _modality(result)
     if result.course is not None and result.course.startup is not None:
         words.append(f"--startup {result.course.startup}")

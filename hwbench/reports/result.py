@@ -42,6 +42,8 @@ _SIZES = ("file_size_bytes", "activation_bytes")
 class StoredResult:
     """What ``hwbench search`` found and stored; ``trials`` counts those without a score, ``history`` has the others.
 
+    ``given_up`` is the number of those without a score that a pruner ended.
+
     ``named`` has the models of the user's own, label of the space -> as it was named; ``storage`` is the URL where the
     trials are kept, without a password; None: in the folder of the study. ``learned_data`` is what the studies that it
     learned from trained on; empty where that differs, or is not known. ``learned`` says what a model of the trainings
@@ -67,6 +69,7 @@ class StoredResult:
     storage: str | None = None
     learned_data: str = ""
     learned: LeftOut | None = None
+    given_up: int = 0
 
     @property
     def space(self) -> str:
@@ -166,7 +169,14 @@ def _parse(study: str, path: Path, values: Mapping[str, object]) -> StoredResult
         named=_named(values.get("named", {})),
         storage=_storage(path.with_name(MARKER)),
         learned=_learned(values.get("learned")),
+        given_up=len(_given_up(values.get("given_up", []))),
     )
+
+
+def _given_up(values: object) -> list[object]:
+    if not isinstance(values, list):
+        raise ValueError(f"given_up: expected a list, got {_shown(values)}")
+    return values
 
 
 def _named(values: object) -> dict[str, str]:

@@ -63,6 +63,7 @@ def race(races: Mapping[float, RaceResult]) -> go.Figure:
                     x=epochs,
                     y=top1,
                     mode="lines+markers",
+                    cliponaxis=False,
                     name=name,
                     legendgroup=name,
                     showlegend=name not in named,
@@ -74,8 +75,18 @@ def race(races: Mapping[float, RaceResult]) -> go.Figure:
             )
             named.add(name)
     figure.update_xaxes(title_text="epochs of training, all rounds", rangemode="tozero")
+    shares = [share for trace in figure.data for share in trace.y]
+    if shares:
+        figure.update_yaxes(range=_within_shares(shares))
     figure.update_yaxes(title_text="top-1 on the validation videos", tickformat=".0%")
     return figure
+
+
+def _within_shares(shares: Sequence[float]) -> tuple[float, float]:
+    """An axis round shares, however alike they are, from 0 to 1 at the most."""
+    low, high = min(shares), max(shares)
+    beside = max(0.02, 0.1 * (high - low))
+    return max(0.0, low - beside), min(1.0, high + beside)
 
 
 def _by_last_round(result: RaceResult) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from hwbench.printable import counted
 from hwbench.reports import commands, figures, search_figures
 from hwbench.reports.fragments import DASH, code, figure, missing, number, numbers, reproduce
 from hwbench.reports.guessing import FEWEST_DRAWS, Guessing
@@ -124,8 +125,11 @@ def cost(report: StudyReport) -> Iterator[Html]:
     yield element("h2", "Trial history")
     drawn = figures.history(report)
     caption = f"Score of each of {len(result.history)} trials in the order they were run, and the best so far."
-    if result.trials > len(result.history):
-        caption += f" {result.trials - len(result.history)} more trials ended without a score."
+    if result.given_up:
+        behind = counted(result.given_up, "more network")
+        caption += f" {result.settings.pruner} gave up {behind}, behind the others before the end of the training."
+    if (lost := result.trials - len(result.history) - result.given_up) > 0:
+        caption += f" {lost} more trials ended without a score."
     if guessing is not None and guessing.expected:
         drawn = search_figures.random_draws(drawn, list(map(report.result.settings.shown_score, guessing.expected)))
         caption += (

@@ -30,6 +30,8 @@ _ALIKE = ("evaluator", "sampler", "objective", "data", "modality")
 _INTERPOLATED, _TRANSFERRED = "interpolated", "transferred from "
 # Limits in bytes: the option, and the setting.
 _SIZES = (("max-file-size", "max_file_bytes"), ("max-activations", "max_activation_bytes"))
+# Shares of the input that networks are trained on, in the effort of a study: the option, and its value.
+SHARES = re.compile(r", (frames-share|resolution-share) ([0-9.e-]+)")
 # What ``hwbench.api.learning`` says that a study begins from.
 _LEARNED = re.compile(r"learned from [0-9]+ networks of (.+) \([0-9a-f]+\)")
 
@@ -121,6 +123,7 @@ def _options(stored: Mapping[str, object], spaces: Sequence[str]) -> Iterator[tu
     for name in _ALIKE:
         if isinstance(value := stored.get(name), str) and value:
             yield name, value
+    yield from SHARES.findall(str(stored.get("effort")))
     yield from _forms(stored)
     if isinstance(seed := stored.get("seed"), int):
         yield "seed", str(seed)

@@ -79,11 +79,14 @@ def test_19_27_the_program_in_cpp_compiles_and_gives_the_same(int8: DeployedMode
 @pytest.mark.parametrize(
     ("picture", "filters"),
     [
-        (PictureSpec(), r"crop=min(iw\,ih*16/16):min(ih\,iw*16/16):exact=1,scale=16:16"),
-        (PictureSpec(test_scale=1.25), r"crop=min(iw\,ih*16/16)/1.25:min(ih\,iw*16/16)/1.25:exact=1,scale=16:16"),
+        (PictureSpec(), r"crop=min(iw\,ih*16/16):min(ih\,iw*16/16):exact=1,scale=16:16:flags=bilinear"),
+        (
+            PictureSpec(test_scale=1.25),
+            r"crop=min(iw\,ih*16/16)/1.25:min(ih\,iw*16/16)/1.25:exact=1,scale=16:16:flags=bilinear",
+        ),
         (
             PictureSpec(test_scale=1.25, resize=Resize.SHORT_SIDE),
-            "scale=20:20:force_original_aspect_ratio=increase,crop=16:16:exact=1",
+            "scale=20:20:force_original_aspect_ratio=increase:flags=bilinear,crop=16:16:exact=1",
         ),
     ],
 )

@@ -118,6 +118,30 @@ def test_the_page_of_a_race(raced, parse):
         assert " --learn-from first --learn-from '../my truth' " in command
 
 
+@pytest.mark.parametrize(("alike", "ends"), [(0.125, (0.105, 0.145)), (1.0, (0.98, 1.0)), (0.0, (0.0, 0.02))])
+def test_an_axis_of_accuracy_holds_what_is_there_and_no_more(raced, stored, parse, alike, ends):
+    def edit(values):
+        for one in values["race"]["rounds"]:
+            for standing in one["finalists"]:
+                standing["top1"] = alike
+
+    stored(edit)
+    axis = parse(page(gather(raced, "mine"))).figure("race")["layout"]["yaxis"]
+    assert axis["range"] == pytest.approx(ends)
+
+
+def test_networks_that_were_given_up_are_no_failures(workspace, stored, parse):
+    lost = "more trials ended without a score"
+    stored(lambda values: values.update(trials=values["trials"] + 4))
+    assert f"4 {lost}" in parse(page(gather(workspace, "mine"))).text
+    stored(lambda values: (values.update(given_up=[{}] * 3), values["settings"].update(pruner="asha")))
+    text = parse(page(gather(workspace, "mine"))).text
+    assert "asha gave up 3 more networks, behind the others before the end of the training. 1 " + lost in text
+    stored(lambda values: values.update(given_up=3))
+    with pytest.raises(InvalidFile, match="given_up: expected a list, got 3"):
+        gather(workspace, "mine")
+
+
 def test_what_the_winner_came_to_in_its_race_stands_before_the_score_that_chose_it(raced, stored, parse):
     result = read_result(raced, "mine")
     race, device = result.race, result.settings.device

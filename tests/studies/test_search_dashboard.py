@@ -18,6 +18,25 @@ from hwbench.interpreter import python_environment
 from hwbench.studies.dashboard import read_only
 from hwbench.studies.storage import StudyStorage
 
+# A page whose user ends it while it answers; the answer goes out.
+INTERRUPTED = """
+import os, signal, time
+from contextlib import ExitStack
+from wsgiref.simple_server import make_server
+from hwbench.api.dashboard import DashboardResult
+
+def page(environ, start_response):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.5)
+    start_response("200 OK", [])
+    return [b"page"]
+
+server = make_server("127.0.0.1", 0, page)
+print(server.server_port, flush=True)
+with DashboardResult("mine", "", server, ExitStack()) as result:
+    result.serve()
+"""
+
 
 @pytest.fixture
 def study(make_search):
@@ -121,6 +140,16 @@ def test_the_command_prints_its_url_and_ends_with_ctrl_c(study, workspace):
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert "Traceback" not in err
+
+
+def test_ctrl_c_while_a_request_is_answered_ends_the_page():
+    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    port = int(process.stdout.readline())
+    assert ask(f"http://127.0.0.1:{port}", "GET", "/")[0] == 200
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == -signal.SIGINT
+    assert b"KeyboardInterrupt" in err
+    assert b"wsgiref" not in err
 
 
 def test_what_cannot_be_shown(study, workspace, tmp_path, monkeypatch):
