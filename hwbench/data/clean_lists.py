@@ -58,6 +58,29 @@ def check_target(listing: DataListing, out: Path) -> None:
     _check_rows(listing, folder)
 
 
+def check_own_lists(source: Path, out: Path, *, parts: bool) -> None:
+    """Raises UsageError where lists would replace those that the data set itself is read from.
+
+    Args:
+        source: What the data set is read from: a file, or a folder.
+        out: A list file, or a folder.
+        parts: Whether tables are written.
+    """
+    for file in _targets(out, parts):
+        if file.exists() and (file.samefile(source) or (source.is_dir() and file.parent.samefile(source))):
+            raise UsageError(
+                f"--out: {file} is where the data set itself says what its videos are, and what it says of those that "
+                "are not fit would be lost; name another place"
+            )
+
+
+def _targets(out: Path, parts: bool) -> dict[Path, str | None]:
+    """The files of ``--out``, each with the side that it has; None: all."""
+    if is_list_file(out):
+        return {out: None}
+    return {out / f"{split}{_TABLE_END if parts else '.txt'}": split for split in ("train", "val")}
+
+
 def has_parts(listing: DataListing) -> bool:
     """Whether labels are about parts of videos, which a line of a list does not hold."""
     return any(video.listed.part is not None for video in listing.videos)
@@ -129,12 +152,9 @@ def write_lists(videos: Sequence[SplitVideo], out: Path, *, parts: bool = False)
     Raises:
         WorkspaceError: They cannot be written.
     """
-    if is_list_file(out):
-        targets = {out: list(videos)}
-    else:
-        end = _TABLE_END if parts else ".txt"
-        targets = {out / f"{split}{end}": [v for v in videos if v.split == split] for split in ("train", "val")}
-    for file, listed in targets.items():
+    targets = _targets(out, parts)
+    for file, side in targets.items():
+        listed = [video for video in videos if side in (None, video.split)]
         lines = "".join(f"{_line(video, file.parent)}\n" for video in listed)
         write_text(file, _table(listed, file.parent) if parts else lines)
     return tuple(targets)

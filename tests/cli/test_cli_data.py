@@ -74,6 +74,13 @@ def test_check_groups_what_is_wrong_and_writes_a_clean_list(clips, capsys):
     values = json.loads(out)
     assert (status, values["ok"]) == (0, True)
     assert sum(values["videos"].values()) == 6
+    before = Path("clean", "train.txt").read_text()
+    Path("clean", "all.list.txt").write_text(before)
+    for place, file in (("clean", "clean/train.txt"), ("clean/all.list.txt", "clean/all.list.txt")):
+        status, _, err = run(capsys, "check", place, "--jobs", "0", "--out", place)
+        assert status == 2
+        assert f"--out: {file} is where the data set itself says" in err
+        assert Path(file).read_text() == before
 
 
 def test_check_with_processes_says_the_same(clips, capsys):

@@ -125,14 +125,15 @@ def check_data(
         UnknownName: No such data.
         InvalidValue: No such modality.
         InvalidFile: A data set that is not laid out as its reader expects.
-        UsageError: A clean list cannot hold what the data set says.
+        UsageError: A clean list cannot hold what the data set says, or would replace its own.
         WorkspaceError: The workspace or the lists cannot be written.
     """
     from hwbench.data.checking import check_listing
-    from hwbench.data.clean_lists import check_target, has_parts, write_lists
+    from hwbench.data.clean_lists import check_own_lists, check_target, has_parts, write_lists
     from hwbench.data.flow_check import with_flow
     from hwbench.data.flow_stream import FlowStream
     from hwbench.data.listings import open_listing
+    from hwbench.data.sources import locate
     from hwbench.workspace import Workspace
 
     started, stream = time.monotonic(), FlowStream.parse(request.modality)
@@ -140,6 +141,7 @@ def check_data(
     listing = open_listing(workspace, request.data)
     if request.out is not None:
         check_target(listing, request.out)
+        check_own_lists(locate(workspace, request.data)[1], request.out, parts=has_parts(listing))
     checked = check_listing(
         workspace,
         listing,
