@@ -102,6 +102,14 @@ def test_check_of_real_clips(workspace, capsys):
     assert {"h264", "hevc", "av1", "mpeg4"} <= set(values["codecs"])
 
 
+def test_prepare_makes_no_class_of_the_data_that_it_reads(clips, capsys):
+    before = sorted(clips.rglob("*"))
+    for out in (clips / "small", clips / "run" / "small"):
+        status, _, err = run(capsys, "prepare", clips, out, "--jobs", "0")
+        assert (status, f"{out} is inside {clips}, whose folders are classes" in err) == (2, True), err
+    assert sorted(clips.rglob("*")) == before
+
+
 def test_prepare_says_what_it_used_and_what_it_left_out(clips, capsys):
     (clips / "run" / "bad.mp4").write_text("no video")
     status, out, err = run(capsys, "prepare", clips, "out", "--short-side", "32", "--jobs", "0", "--json")

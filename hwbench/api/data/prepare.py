@@ -16,6 +16,7 @@ from hwbench.interpreter import cores
 from hwbench.units import format_bytes, format_duration, format_rate, parse_duration
 
 if TYPE_CHECKING:
+    from hwbench.data.listings import DataListing
     from hwbench.workspace import Workspace
 
 # As many videos, of different lengths, say about what all of them will take.
@@ -122,13 +123,15 @@ def prepare_data(
         UnknownName: No such data.
         InvalidFile: A data set that is not laid out as its reader expects.
         InvalidValue: Labels or classes that a prepared folder cannot say.
-        UsageError: The folder holds something else, or the encoder is not there.
+        UsageError: The folder holds something else, or is one of the data set's own, or the encoder is not there.
         WorkspaceError: The folder cannot be written, or another process prepares it.
     """
     from hwbench.data.listings import open_listing
     from hwbench.data.preparing import prepare_data as prepare
+    from hwbench.data.readers.folders import ClassFolders
     from hwbench.data.reencoding import PrepareSettings, choose_encoder
     from hwbench.data.shards import prepare_shards
+    from hwbench.data.sources import locate
     from hwbench.workspace import Workspace
 
     started = time.monotonic()
@@ -144,6 +147,8 @@ def prepare_data(
         form="frames" if request.frames else "videos",
     )
     listing = open_listing(workspace, request.data)
+    if isinstance(locate(workspace, request.data)[0], ClassFolders):
+        _check_outside(listing, request.out)
     how: dict[str, Any] = {
         "jobs": cores() if request.jobs is None else request.jobs,
         "time_limit_s": parse_duration(request.time_limit),
@@ -171,6 +176,13 @@ def prepare_data(
         notes=prepared.notes,
         seconds=round(time.monotonic() - started, 1),
     )
+
+
+def _check_outside(listing: DataListing, out: Path) -> None:
+    """Raises UsageError where what is prepared would become a class of the data set that it is made of."""
+    for folder in sorted({video.listed.path.parent.parent for video in listing.videos}):
+        if folder.resolve() in out.resolve().parents:
+            raise UsageError(f"{out} is inside {folder}, whose folders are classes; name a folder outside")
 
 
 def _reporter(listener: Listener) -> Callable[[int, int, int], None]:
