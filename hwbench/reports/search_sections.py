@@ -171,7 +171,7 @@ def _guessing_words(guessing: Guessing, report: StudyReport) -> Iterator[str]:
     if guessing.networks is None:
         yield (
             f"{spent}. How many random networks could have been trained in that time is not known: the search trained "
-            "none."
+            "none to the end."
         )
     else:
         yield (

@@ -190,7 +190,7 @@ def test_what_is_not_known_is_said(workspace, stored, parse):
     assert "no finalists raced" in text
     assert "--finalists 8" in text
     assert "no network of the study was trained, so what its score is worth is not known" in text
-    assert "in that time is not known: the search trained none." in text
+    assert "in that time is not known: the search trained none to the end." in text
     assert "entropy: 48 trained networks of one budget were ranked no better than by chance" in text
     # the queued optima of an additive score are no draws
     assert set(report.result.course.draws).isdisjoint(range(3))
