@@ -547,7 +547,7 @@ def test_a_read_only_workspace(workspace: Path) -> None:
         ("train", "zoo:x3d-xs", "--data", VIDEOS): "runs",
         TRAIN: state,
         EXPORT: "x: ",
-        ("export", CHECKPOINT, "--out", "model"): "model/",
+        ("export", CHECKPOINT, "--out", "zoo"): "zoo/",
         export(f"{STUDY}:best"): state,
         ("bench", f"{STUDY}:best"): state,
         BENCH: state,
