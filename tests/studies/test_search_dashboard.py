@@ -25,6 +25,8 @@ from contextlib import ExitStack
 from wsgiref.simple_server import make_server
 from hwbench.api.dashboard import DashboardResult
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a script
+
 def page(environ, start_response):
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(0.5)
