@@ -57,6 +57,10 @@ def _tell_confidence(predictor: AdditivePredictor, confidence: float, listener: 
     listener.say(f"within the budget with {confidence:.0%}: predictions are taken {margin - 1:.1%} longer{day}")
 
 
+# Shares below are not told more exactly.
+_LEAST_SHARE = 0.001
+
+
 def tell_feasible(sets: Sequence[NetworkSet], settings: Settings, listener: Listener) -> None:
     """Says how large the feasible set of each budget is, which spaces have none of it, and what is missing from it."""
     from hwbench.spaces.union_set import UnionSet
@@ -64,7 +68,10 @@ def tell_feasible(sets: Sequence[NetworkSet], settings: Settings, listener: List
     for feasible, limit_ms in zip(sets, settings.front_ms, strict=True):
         within = settings.limit_text(limit_ms) if len(sets) > 1 else settings.budgets_text()
         of = "space" if len(feasible.counts) == 1 else "spaces"
-        listener.say(f"{_number(feasible.count)} networks ({feasible.share():.1%} of the {of}) are within {within}")
+        networks = "1 network" if feasible.count == 1 else f"{_number(feasible.count)} networks"
+        be, share = "is" if feasible.count == 1 else "are", feasible.share()
+        shown = f"{share:.1%}" if share >= _LEAST_SHARE else f"less than {_LEAST_SHARE:.1%}"
+        listener.say(f"{networks} ({shown} of the {of}) {be} within {within}")
         if isinstance(feasible, UnionSet):
             shares = (f"{_number(n)} ({n / feasible.count:.1%}) of {name}" for name, n in feasible.counts.items())
             listener.say(f"of these {', '.join(shares)}")

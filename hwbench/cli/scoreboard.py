@@ -47,10 +47,10 @@ def _cells(one: Standing) -> tuple[str, ...]:
 
 def _notes(result: ScoreboardResult) -> Iterator[str]:
     board = result.board
-    lost = _percent(board.chance_regret)
+    drawn = f"; one drawn at random loses {_percent(board.chance_regret)} of top-1 to the best of its band"
     judged = counted(board.networks, "network")
     learned = f" ({board.others} more, trained less often, are only learned from)" if board.others else ""
-    yield f"{judged}{learned}; one drawn at random loses {lost} of top-1 to the best of its band"
+    yield f"{judged}{learned}{'' if math.isnan(board.chance_regret) else drawn}"
     if board.ceiling is not None:
         yield f"ceiling, the same networks trained again: tau {_shown(board.ceiling.value)} ({_bounds(board.ceiling)})"
     if board.cost_s is not None:

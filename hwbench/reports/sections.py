@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hwbench.latency.calibration import NOMINAL
+from hwbench.printable import counted
 from hwbench.reports import commands, figures, search_sections
 from hwbench.reports.comparisons import Group
 from hwbench.reports.exported import ExportedModel
@@ -34,8 +35,8 @@ def pareto(report: StudyReport) -> Iterator[Html]:
     result = report.result
     yield element("h2", "Pareto front: score over latency")
     caption = (
-        f"Each point is one trial. The front ({len(result.pareto)} networks) holds those that no other one beats in "
-        f"both score and predicted latency. Measured candidates stand at their measured latency. Score: {report.unit}; "
+        f"Each point is one trial. The front ({counted(len(result.pareto), 'network')}) holds those that no other one "
+        f"beats in both score and predicted latency. Measured candidates stand at their measured latency. Score: {report.unit}; "
         "higher is better, and scores compare within this study only."
         + (" One above 1 is shown as 1, and ordered by its value." if result.settings.shown_score(2.0) < 2 else "")
     )

@@ -119,14 +119,18 @@ def precision_at(
 
 
 def regret(scores: Sequence[float], truths: Sequence[float], bands: Sequence[object]) -> float:
-    """By how much the network of the highest score falls short of the best: a mean over bands, in units of truth."""
-    lost = [found.max() - found[int(np.argmax(chosen))] for chosen, found in _by_band(scores, truths, bands)]
+    """By how much the network of the highest score falls short of the best: a mean over bands, in units of truth.
+
+    A band of one network tells nothing; where there are no others the mean is not a number.
+    """
+    several = [band for band in _by_band(scores, truths, bands) if len(band[1]) > 1]
+    lost = [found.max() - found[int(np.argmax(chosen))] for chosen, found in several]
     return float(np.mean(lost)) if lost else float("nan")
 
 
 def chance_regret(truths: Sequence[float], bands: Sequence[object]) -> float:
     """``regret`` of a network drawn at random, on average."""
-    lost = [found.max() - found.mean() for _, found in _by_band(truths, truths, bands)]
+    lost = [found.max() - found.mean() for _, found in _by_band(truths, truths, bands) if len(found) > 1]
     return float(np.mean(lost)) if lost else float("nan")
 
 

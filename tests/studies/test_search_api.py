@@ -5,6 +5,7 @@ import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ import hwbench
 import hwbench.api.search
 from hwbench import Listener, SearchRequest
 from hwbench.api.search_effects import check_effects
+from hwbench.api.search_talk import tell_feasible
 from hwbench.cli.main import main
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
@@ -68,6 +70,22 @@ def test_the_result_is_what_the_command_prints_and_the_api_prints_nothing(worksp
     assert {**printed, "study": "x3d-tiny_local_int8_4.2ms_fitted"} == json.loads(
         json.dumps(ask(workspace, seed=3).to_json())
     )
+
+
+@pytest.mark.parametrize(
+    ("count", "share", "told"),
+    [
+        (1, 1 / 4096, "1 network (less than 0.1% of the space) is"),
+        (412, 412 / 4096, "412 networks (10.1% of the space) are"),
+        (4096, 1.0, "4096 networks (100.0% of the space) are"),
+        (7e12, 2e-5, "7.00e+12 networks (less than 0.1% of the space) are"),
+    ],
+)
+def test_the_size_of_the_feasible_set_is_told(workspace, make_search, count, share, told):
+    search, keeper = make_search(), Keeper()
+    found = SimpleNamespace(count=count, share=lambda: share, counts={"x3d-tiny": count}, sums=search.feasible.sums)
+    tell_feasible([found], search.settings, keeper)
+    assert keeper.lines[0].startswith(f"{told} within ")
 
 
 def test_the_listener_hears_of_every_trial(workspace):

@@ -80,6 +80,15 @@ def test_precision_and_regret_by_hand() -> None:
 def test_regret_is_told_within_bands() -> None:
     truths, bands = [0.9, 0.8, 0.3, 0.1], ["slow", "slow", "fast", "fast"]
     assert regret([1, 2, 2, 1], truths, bands) == pytest.approx(0.05)
+    assert chance_regret(truths, bands) == pytest.approx(0.075)
+
+
+def test_a_band_of_one_network_tells_no_regret() -> None:
+    truths, bands = [0.9, 0.8, 0.3], ["slow", "slow", "fast"]
+    assert regret([1, 2, 1], truths, bands) == pytest.approx(0.1)
+    assert chance_regret(truths, bands) == pytest.approx(0.05)
+    assert math.isnan(regret([1, 2], [0.9, 0.3], ["slow", "fast"]))
+    assert math.isnan(chance_regret([0.9, 0.3], ["slow", "fast"]))
 
 
 def test_an_evaluator_of_few_networks_is_not_believed() -> None:
