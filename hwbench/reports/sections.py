@@ -36,8 +36,8 @@ def pareto(report: StudyReport) -> Iterator[Html]:
     yield element("h2", "Pareto front: score over latency")
     caption = (
         f"Each point is one trial. The front ({counted(len(result.pareto), 'network')}) holds those that no other one "
-        f"beats in both score and predicted latency. Measured candidates stand at their measured latency. Score: {report.unit}; "
-        "higher is better, and scores compare within this study only."
+        f"beats in both score and predicted latency. Measured candidates stand at their measured latency. Score: "
+        f"{report.unit}; higher is better, and scores compare within this study only."
         + (" One above 1 is shown as 1, and ordered by its value." if result.settings.shown_score(2.0) < 2 else "")
     )
     yield figure("pareto", figures.pareto(report), caption)
