@@ -232,7 +232,7 @@ def train_network(
     """
     from hwbench.data import FailurePolicy, Normalisation, PictureSpec, Reading
     from hwbench.spaces import load_card
-    from hwbench.training import open_data, run_folder, start_over
+    from hwbench.training import check_folder, open_data, run_folder, start_over
     from hwbench.training import train as run
     from hwbench.training.processes import ALONE
     from hwbench.training.run_lock import training_alone
@@ -276,6 +276,7 @@ def train_network(
             given.warn(workspace, data, opened, recipe, listener)
         recipe = recipe.for_targets(several=opened.training.videos.multi_label)
         folder = out or run_folder(workspace, recipe, network, opened, start, teacher)
+        check_folder(folder)
         if fresh and world.leads:
             with training_alone(folder):
                 start_over(folder)

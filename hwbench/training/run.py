@@ -23,7 +23,7 @@ from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.printable import beginning
 from hwbench.specs import AUTO, Network
 from hwbench.training.checkpoint import Checkpoint, Weights, build, load_checkpoint, save_checkpoint
-from hwbench.training.description import RUN, RunDescription, write_description
+from hwbench.training.description import RUN, RunDescription, read_description, write_description
 from hwbench.training.log import METRICS
 from hwbench.training.loop import TrainingProgress, fingerprint, fit
 from hwbench.training.metrics import Scores, evaluate
@@ -370,6 +370,24 @@ def initial(network: Network, recipe: Recipe, start: StartingWeights | None = No
     elif recipe.zero_init_final_bn:
         zero_final_norms(module)
     return module
+
+
+def check_folder(run_dir: Path) -> None:
+    """Refuses a folder in which a run would replace what no run wrote.
+
+    Raises:
+        InvalidValue: The message names the files.
+    """
+    there = [name for name in (RUN, REPORT, SCORES) if (run_dir / name).exists()]
+    if not there or (run_dir / CHECKPOINT).exists():  # which is read, and refused where it is none
+        return
+    try:
+        read_description(run_dir)
+    except InvalidFile:
+        raise InvalidValue(
+            f"--out: {' and '.join(there)} in {run_dir} came from no training, and would be replaced; move what is "
+            "yours, or choose another folder"
+        ) from None
 
 
 def start_over(run_dir: Path) -> None:

@@ -82,6 +82,19 @@ def test_a_finished_run_is_given_back_and_said(workspace: Workspace, trained: Tr
     assert "start over with --fresh" in line
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+def test_what_no_training_wrote_is_not_replaced(workspace: Workspace, tmp_path: Path, fresh: bool) -> None:
+    for name, content in (("run.json", "{}"), ("scores.json", "mine"), ("notes.txt", "mine")):
+        (tmp_path / name).write_text(content)
+    with pytest.raises(InvalidValue, match=r"--out: run\.json and scores\.json in .* came from no training"):
+        hwbench.train(replace(REQUEST, out=tmp_path, fresh=fresh), workspace=workspace)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "run.json": "{}",
+        "scores.json": "mine",
+        "notes.txt": "mine",
+    }
+
+
 def test_the_listener_hears_every_step(trained: Trained) -> None:
     result, heard = trained
     assert [at.step for at in heard.steps][-1] == result.steps == heard.steps[-1].steps == 4
