@@ -45,15 +45,17 @@ def check_place(out: Path, model: str) -> None:
 
     Raises:
         InvalidValue: The message names the files.
+        WorkspaceError: The folder cannot be looked into.
     """
     settle(out)
     try:
         former = _described(out)
     except ValueError:  # damaged; what reads it says to export the model again
         return
-    foreign = [model] if former != model and (out / model).exists() else []
-    if former is None and (out / MANIFEST).exists():
-        foreign.append(MANIFEST)
+    with writing(out):
+        foreign = [model] if former != model and (out / model).exists() else []
+        if former is None and (out / MANIFEST).exists():
+            foreign.append(MANIFEST)
     if foreign:
         raise InvalidValue(
             f"--out: {' and '.join(foreign)} in {out} came from no export, and would be replaced; move what is yours, "

@@ -35,7 +35,7 @@ from hwbench.training.run_lock import training_alone
 from hwbench.training.state import RESUME, STEP, check_same_run, remove_states
 from hwbench.training.teacher import Teacher
 from hwbench.training.tensorboard import FOLDER as TENSORBOARD
-from hwbench.workspace import Workspace, write_bytes
+from hwbench.workspace import Workspace, write_bytes, writing
 
 CHECKPOINT = "checkpoint.pt"
 # What the scores of the validation videos are worth, by all measures.
@@ -377,10 +377,12 @@ def check_folder(run_dir: Path) -> None:
 
     Raises:
         InvalidValue: The message names the files.
+        WorkspaceError: The folder cannot be looked into.
     """
-    there = [name for name in (RUN, REPORT, SCORES) if (run_dir / name).exists()]
-    if not there or (run_dir / CHECKPOINT).exists():  # which is read, and refused where it is none
-        return
+    with writing(run_dir):
+        there = [name for name in (RUN, REPORT, SCORES) if (run_dir / name).exists()]
+        if not there or (run_dir / CHECKPOINT).exists():  # which is read, and refused where it is none
+            return
     try:
         read_description(run_dir)
     except InvalidFile:
