@@ -145,10 +145,8 @@ def _parse(study: str, path: Path, values: Mapping[str, object]) -> StoredResult
     further = [Target.parse(key).device for key in settings.further_budgets_ms]
 
     def several(key: str) -> tuple[Candidate, ...]:
-        items = values.get(key)
-        if not isinstance(items, list):
-            raise ValueError(f"{key}: expected a list, got {_shown(items)}")
-        return tuple(_candidate(item, target.device, further, f"{key}[{i}]") for i, item in enumerate(items))
+        items = enumerate(_list(values.get(key), key))
+        return tuple(_candidate(item, target.device, further, f"{key}[{i}]") for i, item in items)
 
     return StoredResult(
         study=study,
@@ -169,13 +167,13 @@ def _parse(study: str, path: Path, values: Mapping[str, object]) -> StoredResult
         named=_named(values.get("named", {})),
         storage=_storage(path.with_name(MARKER)),
         learned=_learned(values.get("learned")),
-        given_up=len(_given_up(values.get("given_up", []))),
+        given_up=len(_list(values.get("given_up", []), "given_up")),
     )
 
 
-def _given_up(values: object) -> list[object]:
+def _list(values: object, where: str) -> list[Any]:
     if not isinstance(values, list):
-        raise ValueError(f"given_up: expected a list, got {_shown(values)}")
+        raise ValueError(f"{where}: expected a list, got {_shown(values)}")
     return values
 
 

@@ -146,9 +146,13 @@ def test_the_command_prints_its_url_and_ends_with_ctrl_c(study, workspace):
 
 def test_ctrl_c_while_a_request_is_answered_ends_the_page():
     process = subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    port = int(process.stdout.readline())
-    assert ask(f"http://127.0.0.1:{port}", "GET", "/")[0] == 200
-    _, err = process.communicate(timeout=20)
+    try:
+        port = int(process.stdout.readline())
+        assert ask(f"http://127.0.0.1:{port}", "GET", "/")[0] == 200
+        _, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.communicate()
     assert process.returncode == -signal.SIGINT
     assert b"KeyboardInterrupt" in err
     assert b"wsgiref" not in err
