@@ -6,6 +6,7 @@ Search spaces, cards and device files are read so, and their errors have one for
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -84,9 +85,9 @@ class Fields:
         """A string or a list of different strings."""
         return self._list(name, self._as_text, default)
 
-    def integers(self, name: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """A whole number or a list of different ones."""
-        return self._list(name, self._as_integer, default)
+    def integers(self, name: str, default: tuple[int, ...] | None = None, *, least: int = 0) -> tuple[int, ...]:
+        """A whole number or a list of different ones, each at least ``least``."""
+        return self._list(name, partial(self._as_integer, least=least), default)
 
     def numbers(self, name: str, default: tuple[float, ...] | None = None) -> tuple[float, ...]:
         """A number or a list of different ones."""
@@ -202,9 +203,9 @@ class Fields:
             raise self.error(name, "expected true or false", value)
         return value
 
-    def _as_integer(self, name: str, value: Any) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_VALUE:
-            raise self.error(name, f"expected a whole number, {_bound(value)}", value)
+    def _as_integer(self, name: str, value: Any, *, least: int = 0) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_VALUE:
+            raise self.error(name, f"expected a whole number, {_bound(value, least)}", value)
         return value
 
     def _as_number(self, name: str, value: Any) -> float:
@@ -213,7 +214,7 @@ class Fields:
         return float(value)
 
 
-def _bound(value: object) -> str:
+def _bound(value: object, least: int = 0) -> str:
     """The bound that a value breaks: the upper one where it is a number beyond that."""
     above = isinstance(value, int | float) and value > MAX_VALUE
-    return f"at most {MAX_VALUE:g}" if above else "at least 0"
+    return f"at most {MAX_VALUE:g}" if above else f"at least {least}"

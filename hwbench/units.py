@@ -9,6 +9,8 @@ from hwbench.errors import InvalidValue
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
+# Of a whole; smaller parts of it are not told more exactly.
+_LEAST_SHARE = 0.001
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([A-Za-zµ]*)\s*")
 
 
@@ -99,6 +101,13 @@ def format_rate(steps: int, seconds: float) -> str:
     """Steps a second, or a minute where that is less than one: ``2.5/s``, ``40/min``."""
     rate = steps / max(seconds, 1e-3)
     return f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.0f}/min"
+
+
+def format_share(share: float) -> str:
+    """Writes a share in tenths of a percent, none of something as nothing: ``8.3%``, ``less than 0.1%``."""
+    if 0 < share < _LEAST_SHARE:
+        return f"less than {_LEAST_SHARE:.1%}"
+    return f"more than {1 - _LEAST_SHARE:.1%}" if 1 - _LEAST_SHARE < share < 1 else f"{share:.1%}"
 
 
 def format_bytes(num_bytes: float) -> str:

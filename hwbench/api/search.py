@@ -101,6 +101,7 @@ def search(
     _check_names(workspace, request, listener)  # loads Optuna and torch, which an impossible budget does not wait for
 
     from hwbench.studies.latencies import sizes
+    from hwbench.studies.stored_settings import stored_settings
     from hwbench.studies.study import Search
 
     request = _racing_on(request, workspace)
@@ -112,13 +113,14 @@ def search(
     if learned is not None:
         listener.say(learned.describe(left_out))
     earlier = _earlier(request, settings, learned)
+    begun = bool(stored_settings(workspace.studies / name, request.study_storage))
     if earlier is not None:
-        for line in begun_from(earlier, [*smaller, feasible]):
+        for line in begun_from(earlier, [*smaller, feasible], 0 if begun else request.plan.trials):
             listener.say(line)
 
     race = _race(request, workspace, name, space, data, listener)
     forecast = TrainingForecast.of(request, data, feasible, num_classes, races=len(settings.front_ms))
-    startup = _startup(request, workspace.studies / name, forecast, earlier, listener)
+    startup = _startup(request, begun, forecast, earlier, listener)
     watch = search_watch(listener, forecast, settings)
 
     def ready(known: Sequence[DevicePredictors], smaller: Sequence[NetworkSet], feasible: NetworkSet) -> Search:
@@ -375,7 +377,7 @@ def _workers(request: SearchRequest) -> WorkerPlan | None:
 
 def _startup(
     request: SearchRequest,
-    study: Path,
+    begun: bool,
     forecast: TrainingForecast | None,
     earlier: EarlierTrainings | None,
     listener: Listener,
@@ -388,7 +390,6 @@ def _startup(
         InvalidValue: Nothing fits.
     """
     from hwbench.studies.course import startup_draws
-    from hwbench.studies.stored_settings import stored_settings
 
     if request.time_s is None:
         return request.startup
@@ -396,7 +397,7 @@ def _startup(
         listener.say(
             f"the race comes on top of --time: how long evaluator {request.plan.evaluator!r} trains is not known"
         )
-    if forecast is None or stored_settings(study, request.study_storage):
+    if forecast is None or begun:
         return request.startup
     known = len({one.architecture for one in earlier.observations}) if earlier is not None else 0
     fit = forecast.begin(request.time_s, known, listener)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hwbench.api.listener import Listener, StageProgress
 from hwbench.api.search_devices import SpaceListener
 from hwbench.printable import counted
-from hwbench.units import format_rate
+from hwbench.units import format_rate, format_share
 from hwbench.workspace import NO_TRAININGS
 
 if TYPE_CHECKING:
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from hwbench.studies.trials import SearchWatch
 
 
-def begun_from(earlier: EarlierTrainings, sets: Sequence[NetworkSet]) -> Iterator[str]:
-    """What of the trainings of before a study uses, for people."""
+def begun_from(earlier: EarlierTrainings, sets: Sequence[NetworkSet], trials: int) -> Iterator[str]:
+    """What of the trainings of before a study uses, for people; ``trials``: those that are to come, if it begins."""
     if known := {one.architecture for one in earlier.here}:
-        within, first = sum(one in sets[-1] for one in known), len(earlier.best(sets))
-        of_all = f"{within} of {len(known)} networks trained before"
-        text = f"{of_all} are within the budget; the best {first} are tried first"
+        within, first = sum(one in sets[-1] for one in known), min(len(earlier.best(sets)), trials)
+        text = f"{within} of {len(known)} networks trained before are within the budget"
+        if first:
+            text += "; the best is tried first" if first == 1 else f"; the best {first} are tried first"
         repeated = sum(one.key in earlier.scores for one in known if one in sets[-1])
         yield f"{text}; {repeated} were trained just as here, and are not trained again" if repeated else text
     if elsewhere := len(earlier.observations) - len(earlier.here):
@@ -57,10 +58,6 @@ def _tell_confidence(predictor: AdditivePredictor, confidence: float, listener: 
     listener.say(f"within the budget with {confidence:.0%}: predictions are taken {margin - 1:.1%} longer{day}")
 
 
-# Shares below are not told more exactly.
-_LEAST_SHARE = 0.001
-
-
 def tell_feasible(sets: Sequence[NetworkSet], settings: Settings, listener: Listener) -> None:
     """Says how large the feasible set of each budget is, which spaces have none of it, and what is missing from it."""
     from hwbench.spaces.union_set import UnionSet
@@ -69,11 +66,12 @@ def tell_feasible(sets: Sequence[NetworkSet], settings: Settings, listener: List
         within = settings.limit_text(limit_ms) if len(sets) > 1 else settings.budgets_text()
         of = "space" if len(feasible.counts) == 1 else "spaces"
         networks = "1 network" if feasible.count == 1 else f"{_number(feasible.count)} networks"
-        be, share = "is" if feasible.count == 1 else "are", feasible.share()
-        shown = f"{share:.1%}" if share >= _LEAST_SHARE else f"less than {_LEAST_SHARE:.1%}"
-        listener.say(f"{networks} ({shown} of the {of}) {be} within {within}")
+        be = "is" if feasible.count == 1 else "are"
+        listener.say(f"{networks} ({format_share(feasible.share())} of the {of}) {be} within {within}")
         if isinstance(feasible, UnionSet):
-            shares = (f"{_number(n)} ({n / feasible.count:.1%}) of {name}" for name, n in feasible.counts.items())
+            shares = (
+                f"{_number(n)} ({format_share(n / feasible.count)}) of {name}" for name, n in feasible.counts.items()
+            )
             listener.say(f"of these {', '.join(shares)}")
             for name, reason in feasible.empty.items():
                 listener.say(f"{reason}; the search goes on without {name}")

@@ -14,7 +14,7 @@ from hwbench.cli.generated import add_command
 from hwbench.cli.listening import listening
 from hwbench.cli.output import emit, print_table, say
 from hwbench.cli.signals import GOES_ON
-from hwbench.units import format_duration
+from hwbench.units import format_duration, format_share
 
 if TYPE_CHECKING:
     from hwbench.studies.candidates import Candidate
@@ -91,7 +91,7 @@ def _print_spaces(result: SearchResult) -> None:
             "best" if best is not None and best.space == one.space else "",
             one.space,
             f"{one.feasible:.0f}" if one.feasible < 1e6 else f"{one.feasible:.2e}",
-            f"{one.share:.1%}",
+            format_share(one.share),
             str(one.trials),
             "-" if one.score is None else f"{result.settings.shown_score(one.score):.4g}",
         )

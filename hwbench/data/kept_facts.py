@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import weakref
 from pathlib import Path
 
 from hwbench.errors import WorkspaceError
@@ -19,7 +20,8 @@ _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT
 
 
 class KeptFacts:
-    """An open SQLite file of values by kind and name; each belongs to a file as that was then.
+    """An open SQLite file of values by kind and name; each belongs to a file as that was then. Closed with its last
+    reference, if not before.
 
     Raises:
         WorkspaceError: The file cannot be made or opened, or another process holds it. A damaged one is made anew.
@@ -36,9 +38,11 @@ class KeptFacts:
                     raise WorkspaceError(f"cannot use {file}: {error}") from error
                 file.unlink(missing_ok=True)
                 self._connection = self._connect()
+        weakref.finalize(self, self._connection.close)
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._file, timeout=60, isolation_level=None)
+        # Whichever thread drops the last reference closes it.
+        connection = sqlite3.connect(self._file, timeout=60, isolation_level=None, check_same_thread=False)
         try:
             connection.execute("PRAGMA synchronous=OFF")  # what a power cut takes is found out again
             connection.execute(

@@ -176,7 +176,8 @@ class DeployedModel:
         try:
             path = folder / model_name(manifest.runtime)
         except UnknownName as error:
-            raise InvalidFile(f"{folder / MANIFEST}: {error}; export the model again") from None
+            advice = "install the package that it comes from, or export again"
+            raise InvalidFile(f"{folder / MANIFEST}: {error}; {advice}") from None
         check_given(manifest.runtime, path)
         if not path.is_file():
             raise InvalidFile(f"no file {path}, which {MANIFEST} beside it describes; export it again")

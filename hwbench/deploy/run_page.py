@@ -13,7 +13,8 @@ from hwbench.deploy.file_names import MANIFEST, model_name
 from hwbench.deploy.manifest import Manifest
 from hwbench.deploy.manifest_records import RESIZE, StreamRecord
 from hwbench.printable import printable
-from hwbench.runtimes import get
+from hwbench.registry import package_of
+from hwbench.runtimes import get, runtimes
 from hwbench.specs.tensor import CLIP_CHANNELS
 
 _PAGE = "hwbench.deploy:run.md.in"
@@ -44,6 +45,7 @@ def run_page(manifest: Manifest, num_classes: int | None = None) -> str:
         "NAME": printable(manifest.architecture.name),
         "PRECISION": manifest.precision.value,
         "ENGINE": f"{manifest.runtime} {manifest.runtime_version}",
+        "PACKAGES": _packages(manifest),
         "VERSION": manifest.runtime_version.partition("+")[0],
         "T": str(frames),
         "C": str(channels),
@@ -70,6 +72,15 @@ def run_page(manifest: Manifest, num_classes: int | None = None) -> str:
         page = _PAGE if channels == CLIP_CHANNELS else _FLOW_PAGE
         text = _template(page) + _template(get(manifest.runtime).capabilities.run_page)
     return re.sub(r"@([A-Z_]+)@", lambda match: fields[match[1]], text)
+
+
+def _packages(manifest: Manifest) -> str:
+    """The engine, and the package that a runtime comes from which is none of hwbench's own."""
+    engine, point = get(manifest.runtime).capabilities.packages[0], runtimes.point(manifest.runtime)
+    text = f"the engine, {engine} {manifest.runtime_version}"
+    if point is None:
+        return text
+    return f"{text}, and `{package_of(point)}`, the package with the runtime `{manifest.runtime}`"
 
 
 def _stream_fields(stream: StreamRecord) -> dict[str, str]:
@@ -185,5 +196,5 @@ def _labels(labels: tuple[str, ...]) -> str:
     if len(labels) > _MAX_LABELS:
         return f"The class names, in this order, are `labels` of `{MANIFEST}`."
     # As JSON, and no mark of markdown ends the span or the line.
-    names = [json.dumps(printable(label, _MAX_LABEL_LENGTH)).replace("`", "'") for label in labels]
+    names = [json.dumps(printable(label, _MAX_LABEL_LENGTH), ensure_ascii=False).replace("`", "'") for label in labels]
     return f"In this order: {', '.join(f'`{name}`' for name in names)}."

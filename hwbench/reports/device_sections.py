@@ -171,8 +171,9 @@ def accuracy(one: TargetReport, prefix: str) -> Iterator[Html]:
             continue
         fit = profiled.predictor.calibration
         caption = (
-            f"The band is the prediction interval, a factor of {fit.spread:.4f} either way (90 % nominal), "
-            f"from {fit.count} networks. " + " ".join(group_sentence(group, True) for group in groups)
+            f"The band is the prediction interval on the occasion of the table, a factor of {fit.spread:.4f} either "
+            f"way (90 % nominal), from {fit.count} networks. "
+            + " ".join(group_sentence(group, True) for group in groups)
         )
         if fit.promised < NOMINAL:
             caption += f" So few calibration networks promise only {fit.promised:.0%}."
@@ -300,7 +301,8 @@ def streams(tables: Sequence[StreamTable]) -> Iterator[Html]:
         else:
             group, fit = calibration_group(profiled.predictor, ()), profiled.predictor.calibration
             if group.comparisons:
-                caption = f"The band is the prediction interval, a factor of {fit.spread:.4f} either way. "
+                band = "The band is the prediction interval on the occasion of the table"
+                caption = f"{band}, a factor of {fit.spread:.4f} either way. "
                 drawn = predicted_measured([group], fit.spread)
                 yield figure(f"stream-{position}-predicted", drawn, caption + group_sentence(group, True))
         listing = sortable(f"stream-{position}-blocks", _ROW_COLUMNS, list(_rows(measured)))

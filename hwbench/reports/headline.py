@@ -97,7 +97,8 @@ def _tiles(report: StudyReport) -> Iterator[tuple[str, str, str]]:
     if spread is None:
         note = "no interval: nothing predicts"
     else:
-        note = f"90 % interval {1e3 * best.predicted_s / spread:.3f} – {1e3 * best.predicted_s * spread:.3f} ms"
+        within = f"{1e3 * best.predicted_s / spread:.3f} – {1e3 * best.predicted_s * spread:.3f} ms"
+        note = f"90 % interval {within}, on the occasion of the table"
     yield "predicted", ms(best.predicted_s), note
     yield "measured", DASH if best.measured_s is None else ms(best.measured_s), _measured_note(report)
     for other in best.further:

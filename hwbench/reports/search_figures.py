@@ -13,6 +13,8 @@ from hwbench.studies.race import BEATEN, FAILED, HALVED, RaceResult
 _ROW = 24
 # Choices beyond these explain next to nothing.
 _MOST = 16
+# Shares on an axis that spans less need a decimal to differ.
+_NARROW = 0.1
 _COLORS = {BEATEN: GREY, HALVED: SKY}
 
 
@@ -76,9 +78,9 @@ def race(races: Mapping[float, RaceResult]) -> go.Figure:
             named.add(name)
     figure.update_xaxes(title_text="epochs of training, all rounds", rangemode="tozero")
     shares = [share for trace in figure.data for share in trace.y]
-    if shares:
-        figure.update_yaxes(range=_within_shares(shares))
-    figure.update_yaxes(title_text="top-1 on the validation videos", tickformat=".0%")
+    low, high = _within_shares(shares) if shares else (0.0, 1.0)
+    figure.update_yaxes(range=(low, high), tickformat=".0%" if high - low > _NARROW else ".1%")
+    figure.update_yaxes(title_text="top-1 on the validation videos")
     return figure
 
 

@@ -68,8 +68,8 @@ def predicted_measured(report: StudyReport) -> Iterator[Html]:
     if not isinstance(report.predictor, Missing):
         calibration = report.predictor.calibration
         caption += (
-            f" The band is the prediction interval, a factor of {calibration.spread:.4f} either way (90 % nominal), "
-            f"from {calibration.count} calibration networks."
+            f" The band is the prediction interval on the occasion of the table, a factor of {calibration.spread:.4f} "
+            f"either way (90 % nominal), from {calibration.count} calibration networks."
         )
         if calibration.promised < NOMINAL:
             caption += f" So few networks promise only {calibration.promised:.0%}."

@@ -12,6 +12,7 @@ from hwbench.reports.result import StoredResult
 from hwbench.reports.study import StudyReport
 from hwbench.studies.candidates import Candidate
 from hwbench.studies.space_shares import SpaceShare
+from hwbench.units import format_share
 
 
 def spaces(report: StudyReport) -> Iterator[Html]:
@@ -54,7 +55,7 @@ def _space_row(budget_ms: float, best: Candidate | None, one: SpaceShare, result
         one.space,
         one.family,
         f"{one.feasible:,.0f}" if one.feasible < 1e9 else f"{one.feasible:.3g}",
-        f"{one.share:.1%}",
+        format_share(one.share),
         str(one.trials),
         DASH if one.score is None else f"{result.settings.shown_score(one.score):.6g}",
         DASH if own is None or own.measured_s is None else number(own.measured_s),

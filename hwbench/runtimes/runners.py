@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from hwbench.errors import CheckFailed, InvalidFile, MissingDependency
 from hwbench.interpreter import python_command, python_path
-from hwbench.runtimes import get, protocol
+from hwbench.runtimes import get, of_file, protocol
 from hwbench.runtimes.capabilities import NATIVE, PYTHON
 from hwbench.runtimes.native.build import build_runner
 
@@ -97,10 +97,15 @@ def check_file(
         timeout_s: Limit for loading and running; starting the runner is not counted.
 
     Raises:
-        InvalidFile: It does not load.
+        InvalidFile: It does not load, or no runtime has files with the ending of its name.
         CheckFailed: It loads, but does not run, kills its process, or takes too long.
     """
     runner = runner or python_runner()
+    if path.suffix and of_file(path) is None:
+        raise InvalidFile(
+            f"{path}: no runtime that is installed has files called *{path.suffix}; install the package of the one "
+            "that it was made for"
+        )
     with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
         answer, given = Path(folder, "output.raw"), Path(folder, "input.raw")
         if input is not None:

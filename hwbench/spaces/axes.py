@@ -45,10 +45,7 @@ def write(value: float | str | Kernel) -> str:
 
 def counts(fields: Fields, name: str) -> tuple[int, ...]:
     """Whole numbers, at least 1."""
-    values = fields.integers(name)
-    if min(values) < 1:
-        raise fields.error(name, "expected whole numbers, at least 1", list(values))
-    return values
+    return fields.integers(name, least=1)
 
 
 def frame_counts(fields: Fields, name: str) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -52,7 +53,7 @@ def table(workspace):
 
 def a_day_passes(workspace):
     """All that was measured so far was so a day ago, before the host was started."""
-    with sqlite3.connect(workspace.store) as db:
+    with closing(sqlite3.connect(workspace.store)) as db, db:
         db.execute(
             "UPDATE sessions SET boot = '', taken_at = replace(strftime('%Y-%m-%dT%H:%M:%f', taken_at, '-1 day'), "
             "' ', 'T') || '+00:00'"

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -346,7 +347,7 @@ def swap(path: str, old: str, new: str) -> Spoil:
 
 def foreign(root: Path) -> None:
     (root / STORE).unlink()
-    with sqlite3.connect(root / STORE) as db:
+    with closing(sqlite3.connect(root / STORE)) as db, db:
         db.execute("CREATE TABLE recipes (name)")
     db.close()
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -281,7 +282,7 @@ def test_check_goes_on_after_kill_9(clips, workspace, capsys):
 
     def rows():
         try:
-            with sqlite3.connect(workspace.state / "cache" / "videos" / "facts.sqlite") as opened:
+            with closing(sqlite3.connect(workspace.state / "cache" / "videos" / "facts.sqlite")) as opened, opened:
                 return opened.execute("SELECT count(*) FROM facts").fetchone()[0]
         except sqlite3.Error:
             return 0

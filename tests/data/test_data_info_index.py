@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import pickle
+import sqlite3
 import tarfile
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hwbench.data import ClipSpec, ScaleJitter, TrainingClips, VideoList
 from hwbench.data.archives import ArchiveMember, MemorySource
 from hwbench.data.decoding import VideoFile, VideoInfo, probe
 from hwbench.data.info_index import InfoIndex
+from hwbench.data.kept_facts import KeptFacts
 from hwbench.data.loading import Loader, shuffled
 from hwbench.data.media import FileSource, VideoSource
 from hwbench.data.readers.tar_index import tar_members
@@ -23,6 +25,14 @@ from hwbench.data.readers.tar_index import tar_members
 @pytest.fixture
 def index(tmp_path: Path) -> InfoIndex:
     return InfoIndex(tmp_path / "cache" / "index.sqlite")
+
+
+def test_a_file_is_closed_with_the_last_reference(tmp_path: Path) -> None:
+    kept = KeptFacts(tmp_path / "facts.sqlite")
+    connection = kept._connection
+    del kept
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
 
 
 def same(one: VideoInfo | None, other: VideoInfo) -> bool:

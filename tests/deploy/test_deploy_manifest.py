@@ -97,6 +97,11 @@ def test_every_key_of_every_object_is_held(folder: Path, change: str) -> None:
         (lambda text: text.replace('"schema": 2', '"schema": 3'), "expected schema 2, got 3"),
         (lambda text: text.replace('"int8"', '"int4"'), "precision: expected one of fp32, fp16, bf16, int8"),
         (lambda text: text.replace('"stride": 4', '"stride": 0'), "input.clip: clip: stride and span must be"),
+        (
+            lambda text: text.replace('"runtime": "executorch"', '"runtime": "exported"'),
+            "unknown runtime 'exported'; known: executorch, litert, onnx, openvino, torch, torchscript; install the "
+            "package that it comes from, or export again",
+        ),
         (lambda text: re.sub('"bytes": .*', '"bytes": -1,', text), "bytes: expected at least 1, got -1"),
         (lambda text: re.sub('"bytes": (.*),', r'"bytes": \g<1>0,', text), "bytes: expected "),
         (

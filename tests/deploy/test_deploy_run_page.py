@@ -156,6 +156,7 @@ def test_19_27_names_from_elsewhere_stay_text(int8: DeployedModel) -> None:
     assert "\x1b" not in text
     assert "\n# heading" not in text
     assert max(map(len, text.splitlines())) < 1000
+    assert 'In this order: `"über ☂"`, `"跳舞"`.' in run_page(replace(int8.manifest, labels=("über ☂", "跳舞")))
     many = run_page(replace(int8.manifest, labels=tuple(map(str, range(400)))))
     assert "`labels` of `manifest.json`" in many
     assert "Out come 400 numbers" in many

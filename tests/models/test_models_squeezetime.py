@@ -225,7 +225,7 @@ def test_what_no_training_leaves_is_told_by_name(tmp_path: Path) -> None:
             "stem.kernel: expected a kernel over space, such as 1x5x5: frames are channels, got",
         ),
         ('kernel = "1x3x3+1x3x3"\n', 'kernel = "3x3x3"\n', "kernel: expected two kernels over space"),
-        ("position = 32", "position = 0", "position: expected whole numbers, at least 1"),
+        ("position = 32", "position = 0", "position: expected a whole number, at least 1, got 0"),
         ("position = 32", "positions = 32", "unknown key 'positions'"),
         ("position = 32", "frame_pool = 2", "unknown key 'frame_pool'"),
         ('family = "squeezetime"', 'family = "squeeze"', "did you mean 'squeezetime'"),

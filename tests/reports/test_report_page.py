@@ -112,7 +112,8 @@ def test_numbers_of_the_winner_have_units(shown, report):
     best = report.result.best
     for text in (f"{1e3 * best.predicted_s:.3f} ms", f"{1e3 * best.measured_s:.3f} ms", "4.2 ms", "entropy (nats)"):
         assert text in shown.text
-    assert "90 % interval" in shown.text
+    assert re.search(r"90 % interval \d\.\d+ – \d\.\d+ ms, on the occasion of the table", shown.text)
+    assert "The band is the prediction interval on the occasion of the table, a factor of 1." in shown.text
     assert "95 % interval" in shown.text
     assert best.architecture in shown.codes
 

@@ -128,6 +128,7 @@ def test_an_axis_of_accuracy_holds_what_is_there_and_no_more(raced, stored, pars
     stored(edit)
     axis = parse(page(gather(raced, "mine"))).figure("race")["layout"]["yaxis"]
     assert axis["range"] == pytest.approx(ends)
+    assert axis["tickformat"] == ".1%"  # whole percents would repeat
 
 
 def test_networks_that_were_given_up_are_no_failures(workspace, stored, parse):

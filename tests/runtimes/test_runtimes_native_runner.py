@@ -401,6 +401,15 @@ def test_checking_a_broken_file(native, broken, name):
         check_file(broken[name], runner=native)
 
 
+def test_checking_a_file_of_a_runtime_that_is_not_installed(tmp_path):
+    file = tmp_path / "model.pt2"
+    file.write_bytes(b"PK")
+    with pytest.raises(
+        InvalidFile, match=r"model\.pt2: no runtime that is installed has files called \*\.pt2; install"
+    ):
+        check_file(file)
+
+
 def test_checking_a_file_that_aborts_its_process(native):
     with pytest.raises(CheckFailed, match=r"abort.*killed by SIGABRT; it last said: .*not a Tensor"):
         check_file(GOLDEN / "abort-1.5.1.pte", runner=native)

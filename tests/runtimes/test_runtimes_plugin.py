@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 from markdown_pages import blocks, commands
 
+from hwbench.deploy import DeployedModel
+from hwbench.errors import InvalidFile
 from hwbench.interpreter import python_path
 from hwbench.runtimes import Capabilities, FileFormat, Quantiser, get
 from hwbench.runtimes.capabilities import NATIVE, PYTHON
+from hwbench.runtimes.runners import check_file
 from hwbench.specs import Precision
 from hwbench.workspace import Workspace
 
@@ -107,7 +110,18 @@ def test_the_runtime_of_the_page_builds_measures_and_exports(installed: dict[str
     folder = workspace.root / "exported" / "x3d-xs"
     assert Path(exported["model"]).name == "model.pt2"
     assert {path.name for path in folder.iterdir()} == {"model.pt2", "manifest.json", "RUN.md"}
-    assert "from hwbench.runtimes.runners import check_file" in (folder / "RUN.md").read_text()
+    page = (folder / "RUN.md").read_text()
+    assert "from hwbench.runtimes.runners import check_file" in page
+    version = json.loads((folder / "manifest.json").read_text())["runtime_version"]
+    needed = f"beside the engine, torch {version}, and `exported-runtime`, the package with the runtime `exported`.\n"
+    assert needed in page
+    # Where that package is not installed, as in the process of this test.
+    with pytest.raises(
+        InvalidFile, match=r"^\S+model\.pt2: no runtime that is installed has files called \*\.pt2; ins"
+    ):
+        check_file(folder / "model.pt2")
+    with pytest.raises(InvalidFile, match=r"unknown runtime 'exported'; known: .*; install the package that it comes"):
+        DeployedModel.open(folder)
     assert json.loads((folder / "manifest.json").read_text())["versions"]["torch"] == built["version"]
 
 

@@ -150,8 +150,9 @@ def test_the_time_that_clips_cover_is_a_choice_without_a_cost(tmp_path):
     [
         ((("by_block", '["width"]'),), "axes that blocks of family 'x3d' may choose (expansion, kernel, se)"),
         ((("by_block", '"kernels"'),), "by_block"),
-        ((("hidden", "0"),), "hidden: expected whole numbers, at least 1"),
-        ((("temporal_stride", "0"),), "temporal_stride: expected whole numbers, at least 1"),
+        ((("hidden", "0"),), "hidden: expected a whole number, at least 1, got 0"),
+        ((("temporal_stride", "0"),), "temporal_stride: expected a whole number, at least 1, got 0"),
+        ((("temporal_stride", "[-1]"),), "temporal_stride: expected a whole number, at least 1, got -1"),
         ((("expansion", "[0.1]"), ("by_block", '["expansion"]')), "expected at least one channel inside a block"),
     ],
 )

@@ -30,6 +30,7 @@ from hwbench.studies.latencies import choices_digest
 from hwbench.studies.settings import Settings
 from hwbench.testing.listeners import Keeper
 from hwbench.testing.tables import installed_target
+from hwbench.units import format_share
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "study"
 
@@ -70,6 +71,17 @@ def test_the_result_is_what_the_command_prints_and_the_api_prints_nothing(worksp
     assert {**printed, "study": "x3d-tiny_local_int8_4.2ms_fitted"} == json.loads(
         json.dumps(ask(workspace, seed=3).to_json())
     )
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        *((0.0, "0.0%"), (1e-9, "less than 0.1%"), (0.001, "0.1%"), (0.0826, "8.3%")),
+        *((0.999, "99.9%"), (1 - 1e-9, "more than 99.9%"), (1.0, "100.0%")),
+    ],
+)
+def test_no_part_is_told_as_nothing_and_none_but_all_as_everything(share, text):
+    assert format_share(share) == text
 
 
 @pytest.mark.parametrize(

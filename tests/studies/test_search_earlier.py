@@ -199,8 +199,16 @@ def test_networks_of_other_data_are_not_tried_as_they_are(make_search, space):
     assert both.networks == 1
     assert [startup_draws(24, one) for one in (None, EarlierTrainings(elsewhere), both)] == [12, 6, 5]
     assert startup_draws(24, EarlierTrainings(both.here)) == 11
-    *told, last = begun_from(both, [feasible])
-    assert told == ["1 of 1 networks trained before are within the budget; the best 1 are tried first"]
+    assert next(begun_from(EarlierTrainings(()), [feasible], 24), None) is None
+    known = EarlierTrainings(tuple(ScoreObservation(one, 0.1, (), n) for n, one in enumerate(drawn[:3])))
+    within = "3 of 3 networks trained before are within the budget"
+    assert [list(begun_from(known, [feasible], trials)) for trials in (9, 2, 0)] == [
+        [f"{within}; the best 3 are tried first"],
+        [f"{within}; the best 2 are tried first"],
+        [within],
+    ]
+    *told, last = begun_from(both, [feasible], 24)
+    assert told == ["1 of 1 networks trained before are within the budget; the best is tried first"]
     assert last.startswith(
         f"{len(drawn)} trainings on other data count as far as trials agree with them; --learn-from none"
     )

@@ -37,6 +37,7 @@ from hwbench.testing.fakes import FakeDevice
 from hwbench.testing.listeners import Keeper
 from hwbench.testing.small_spaces import SMALL_SPACES, add_small_spaces
 from hwbench.testing.tables import CLASSES, installed_target, space_table, work
+from hwbench.units import format_share
 from hwbench.workspace import Workspace
 
 INT8 = Precision.INT8
@@ -161,7 +162,7 @@ def test_what_is_typed_is_the_best_of_both_spaces_by_brute_force(workspace, unio
     assert sum(one["trials"] for one in found["spaces"]) == 12
     assert all(one["score"] is None or one["score"] <= found["best"]["score"] for one in found["spaces"])
     assert found["study"] == f"{X3D}-{R2PLUS1D}_local_int8_0.3ms_entropy"
-    assert f"of these {counts[X3D]} ({counts[X3D] / len(within):.1%}) of {X3D}" in err
+    assert f"of these {counts[X3D]} ({format_share(counts[X3D] / len(within))}) of {X3D}" in err
     assert f"{X3D}: calibration: " in err
     assert err.count("latencies of local in int8 are those of") == 1
     assert f"next: hwbench train {found['study']}:best" in err
