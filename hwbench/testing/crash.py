@@ -21,7 +21,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -233,7 +232,7 @@ class Crasher:
         except Exception as error:  # whatever it is, it is what this looks for
             problems.append(f"the store does not open: {type(error).__name__}: {error}")
             return
-        with closing(sqlite3.connect(self._path)) as connection, connection:
+        with sqlite3.connect(self._path) as connection:
             (verdict,) = connection.execute("PRAGMA integrity_check").fetchone()
             broken = connection.execute("PRAGMA foreign_key_check").fetchall()
         connection.close()
@@ -249,7 +248,7 @@ class Crasher:
         self._said += more
 
     def _stored(self) -> Counter[str]:
-        with closing(sqlite3.connect(self._path)) as connection, connection:
+        with sqlite3.connect(self._path) as connection:
             rows = connection.execute(
                 "SELECT m.workload, count(*) FROM sessions AS s JOIN measurements AS m ON m.id = s.measurement "
                 "JOIN conditions AS c ON c.fingerprint = m.conditions WHERE c.json = ? GROUP BY 1",

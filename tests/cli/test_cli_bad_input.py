@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -347,7 +346,7 @@ def swap(path: str, old: str, new: str) -> Spoil:
 
 def foreign(root: Path) -> None:
     (root / STORE).unlink()
-    with closing(sqlite3.connect(root / STORE)) as db, db:
+    with sqlite3.connect(root / STORE) as db:
         db.execute("CREATE TABLE recipes (name)")
     db.close()
 

@@ -282,7 +282,7 @@ def test_check_goes_on_after_kill_9(clips, workspace, capsys):
 
     def rows():
         try:
-            with closing(sqlite3.connect(workspace.state / "cache" / "videos" / "facts.sqlite")) as opened, opened:
+            with closing(sqlite3.connect(workspace.state / "cache" / "videos" / "facts.sqlite")) as opened:
                 return opened.execute("SELECT count(*) FROM facts").fetchone()[0]
         except sqlite3.Error:
             return 0

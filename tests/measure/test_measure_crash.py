@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
-from contextlib import closing
 
 import pytest
 from real_rows import latencies
@@ -75,7 +74,7 @@ with MeasurementStore(Path(sys.argv[1], "measurements.sqlite")) as store:
 
 
 def intact(path):
-    with closing(sqlite3.connect(path)) as connection, connection:
+    with sqlite3.connect(path) as connection:
         verdict = connection.execute("PRAGMA integrity_check").fetchone()
     connection.close()
     return verdict == ("ok",)
