@@ -125,18 +125,26 @@ def test_a_study_with_other_settings_or_at_another_place_is_refused(make, url, t
         make(url, "plain").run(trials=2, measure=1)
 
 
+@contextlib.contextmanager
 def foreign(url, name, **changes):
-    """A study that another program made."""
-    return optuna.create_study(study_name=name, storage=url, **changes)
+    """A study that another program made, or has where no direction is given."""
+    storage = optuna.storages.RDBStorage(url)
+    open_one = optuna.create_study if changes else optuna.load_study
+    try:
+        yield open_one(study_name=name, storage=storage, **changes)
+    finally:
+        storage.engine.dispose()
 
 
-def refused(make, url, name, **changes):
+def refused(make, url, name):
     """What a search says of a study, whose attributes it leaves as they are."""
-    before = optuna.load_study(study_name=name, storage=url).user_attrs
-    search = make(url, name, **changes)
+    with foreign(url, name) as study:
+        before = study.user_attrs
+    search = make(url, name)
     with pytest.raises(InvalidFile) as caught:
         search.run(trials=2, measure=1)
-    assert optuna.load_study(study_name=name, storage=url).user_attrs == before
+    with foreign(url, name) as study:
+        assert study.user_attrs == before
     assert not (search.workspace.studies / name / MARKER).exists()
     return str(caught.value)
 
@@ -144,22 +152,25 @@ def refused(make, url, name, **changes):
 @pytest.mark.parametrize("directions", [["minimize"], ["maximize", "minimize"]])
 def test_an_empty_study_of_other_directions_is_refused(make, tmp_path, directions):
     url = f"sqlite:///{tmp_path / 'studies.db'}"
-    foreign(url, "other", directions=directions)
+    with foreign(url, "other", directions=directions):
+        pass
     message = refused(make, url, "other")
     assert f"expected one to maximize, what is kept under its name is to {' and '.join(directions)}; " in message
-    foreign(url, "alike", direction="maximize")
+    with foreign(url, "alike", direction="maximize"):
+        pass
     assert make(url, "alike").run(trials=2, measure=1).trials == 2
 
 
 @pytest.mark.parametrize(("attributes", "trials"), [({"owner": "me"}, 3), ({"owner": "me"}, 0), ({}, 3)])
 def test_a_study_that_is_none_of_a_search_is_refused(make, tmp_path, attributes, trials):
     url = f"sqlite:///{tmp_path / 'studies.db'}"
-    study = foreign(url, "other", direction="maximize")
-    for name, value in attributes.items():
-        study.set_user_attr(name, value)
-    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=trials)
+    with foreign(url, "other", direction="maximize") as study:
+        for name, value in attributes.items():
+            study.set_user_attr(name, value)
+        study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=trials)
     assert "what is kept under its name is none of a search; choose another one" in refused(make, url, "other")
-    study.set_user_attr("settings", "those of mine")
+    with foreign(url, "other") as study:
+        study.set_user_attr("settings", "those of mine")
     assert "what is kept under its name is none of a search; choose another one" in refused(make, url, "other")
 
 
