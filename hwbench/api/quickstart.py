@@ -57,7 +57,7 @@ ATTEMPTS, PAUSE_S = 3, 20.0
 RETRIES = 2
 TRIALS = 128
 CANDIDATES = 2
-EPOCHS = 11
+EPOCHS = 6
 STEPS = 7
 INT8, FP32 = Precision.INT8, Precision.FP32
 
@@ -318,8 +318,8 @@ class _Making:
         wanted = TrainRequest(architecture=name, data=DATA, epochs=EPOCHS, seed=seed, out=self.folder)
         try:
             trained = train(wanted, self.listener, workspace=self.workspace)
-        except InvalidValue:  # the best network of the study is another one now: the rows were measured again
-            self.listener.say(f"{out} holds another network of an earlier loop; it is trained anew")
+        except InvalidValue:  # the best network is another one now, or an earlier version trained it otherwise
+            self.listener.say(f"{out} holds what an earlier loop trained; it is trained anew")
             wanted = TrainRequest(architecture=name, data=DATA, epochs=EPOCHS, seed=seed, out=self.folder, fresh=True)
             trained = train(wanted, self.listener, workspace=self.workspace)
         self.listener.say(f"top-1 {trained.top1:.1%} on the validation videos")
