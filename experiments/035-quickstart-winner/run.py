@@ -47,7 +47,7 @@ FOUND = "learned", "winner"
 # Of the random networks, the trainings that come with hwbench.
 LEARNED_SEEDS = (0, 1)
 # Validation videos of each of the eight classes, for the judge; the quickstart has 16.
-JUDGED = SyntheticSpec(val_per_class=128)
+JUDGED = SyntheticSpec(val_per_class=256)
 
 truth = neighbour(HERE.parent / "018-ground-truth")
 
