@@ -122,7 +122,7 @@ def test_what_is_no_manifest_is_an_error_with_its_name(folder: Path, change: Cal
 def test_a_runtime_that_is_not_installed_is_named_with_what_to_do(folder: Path) -> None:
     path = folder / MANIFEST
     path.write_text(path.read_text().replace('"runtime": "executorch"', '"runtime": "exported"'))
-    advice = "unknown runtime 'exported'; known: executorch, .*; install the package that it comes from, or export again"
+    advice = "unknown runtime 'exported'; known: executorch, .*; install the package that it comes from, or export"
     with pytest.raises(InvalidFile, match=advice):
         DeployedModel.open(folder)
 
