@@ -37,7 +37,7 @@ def reading_of(decoder: str, decoded_cache: str | None = None, modality: str | N
 
 def check_modality(modality: str | None, checkpoint: Checkpoint) -> None:
     """Raises InvalidValue where a network that was trained on flow is to see pictures, which have other channels."""
-    if modality == "rgb" and checkpoint.flow is not None:
+    if modality == RGB and checkpoint.flow is not None:
         raise InvalidValue(f"--modality: {checkpoint.path} was trained on {checkpoint.flow}; leave --modality out")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
+from hwbench.api.models import checkpoint_file
 from hwbench.api.reading import (
     DECODED_CACHE_HELP,
     DECODER_HELP,
@@ -31,7 +32,7 @@ class TestRequest:
 
     __test__ = False  # pytest takes classes of this name for its own
 
-    checkpoint: Path = option(argument=True, help="A file that hwbench train wrote.")
+    checkpoint: Path = option(argument=True, help="A file that hwbench train wrote, or the folder of its run.")
     data: str | None = option(default=None, blank=False, help="As for train; default: what it was trained on.")
     clips: int = option(default=10, min=1, help="Test clips per video.")
     crops: int = option(default=3, min=1, max=3, help="Test crops per clip: 1 or 3.")
@@ -120,14 +121,15 @@ def _test(
 
     workspace = Workspace.at(workspace)
     load_named(request.made_by)
-    checkpoint = load_checkpoint(request.checkpoint)[0]
+    path = checkpoint_file(str(request.checkpoint))
+    checkpoint = load_checkpoint(path)[0]
     if request.made_by is not None and not any(map(is_by_hand, checkpoint.network.blocks)):
-        raise UsageError(f"--made-by: {request.checkpoint} is made of blocks of a space; leave it out")
+        raise UsageError(f"--made-by: {path} is made of blocks of a space; leave it out")
     check_modality(request.modality, checkpoint)
     source = request.data or checkpoint.source
     listener.progress(StageProgress("test", 0, None))
     stored, scores = score(
-        request.checkpoint,
+        path,
         workspace,
         source=source,
         views=(request.clips, request.crops),
@@ -143,7 +145,7 @@ def _test(
     if request.scores is not None and world.leads:
         save_scores(request.scores, by_video)
     return TestResult(
-        checkpoint=request.checkpoint,
+        checkpoint=path,
         architecture=stored.network.name,
         data=source,
         top1=scores.top1,

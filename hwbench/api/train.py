@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.models import card_name, checkpoint_file, resolve_model
-from hwbench.api.reading import check_modality, reading_of
+from hwbench.api.reading import RGB, check_modality, reading_of
 from hwbench.api.resources import resources_for
 from hwbench.api.starting_weights import GivenWeights
 from hwbench.api.train_request import TrainRequest as TrainRequest
@@ -137,8 +137,10 @@ def _train(
     request: TrainRequest, listener: Listener, workspace: Workspace | str | Path | None, world: World
 ) -> TrainResult:
     from hwbench.data import SYNTHETIC, FailurePolicy
+    from hwbench.models.published import EXPECTED
     from hwbench.spaces import load_named
     from hwbench.training import FineTuning
+    from hwbench.training.checkpoint import find_checkpoint
     from hwbench.training.teacher import Teacher
     from hwbench.workspace import Workspace
 
@@ -149,6 +151,11 @@ def _train(
     tuning = FineTuning.of(checkpoint_file(request.architecture), request.variant) if request.qat else None
     if tuning is not None:
         check_modality(request.modality, tuning.checkpoint)
+    weights = None if request.weights is None else checkpoint_file(str(request.weights))
+    if weights is not None and request.modality == RGB and weights.is_file():
+        begun = find_checkpoint(weights, EXPECTED)
+        if begun is not None:
+            check_modality(request.modality, begun)
     data = request.data or (SYNTHETIC if tuning is None else tuning.checkpoint.source)
     trained = train_network(
         workspace,
@@ -164,7 +171,7 @@ def _train(
         resources=shared_resources(data, request.device, request.threads, request.workers, request.cuda_graphs),
         world=world,
         tensorboard=request.tensorboard,
-        weights=request.weights,
+        weights=weights,
         new_head=request.new_head,
         out=request.out,
         fresh=request.fresh,

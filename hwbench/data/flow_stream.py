@@ -85,6 +85,11 @@ class FlowStream:
             return FlowDecoder(pictures, FlowCache(cache, flow_method(self.source)))
         return FlowDecoder(pictures, self._files())
 
+    def require(self) -> None:
+        """Raises MissingDependency, or InvalidFile of weights, where flow cannot be computed here."""
+        if self.computes:
+            flow_method(self.source)
+
     def files(self) -> FlowFiles | None:
         """The files that must be there; None where flow is computed."""
         return None if self.computes else self._files()

@@ -144,10 +144,13 @@ def splits_of(listing: Listing, path: Path, *, seed: int = 0) -> Splits:
     ``read_splits``.
 
     Raises:
-        InvalidFile: No videos, videos of one class and of several, or a class which only the validation part has.
+        InvalidFile: No videos, a fault of the data set, videos of one class and of several, or a class which only the
+            validation part has.
     """
     if not listing.train:
         raise InvalidFile(f"{path}: expected videos to train on, found none")
+    if listing.fault:
+        raise InvalidFile(listing.fault)
     labels = _labels(listing.train)
     classes = listing.classes or tuple(sorted(labels))
     unnamed = sorted(labels - set(classes))

@@ -34,6 +34,8 @@ from hwbench.specs.model_name import note_named
 CLASSES, INPUT, BLOCKS = "num_classes", "input_shape", "blocks"
 _CHAIN_TOLERANCE = 1e-4
 # How torch says that an input and the weights differ in dtype.
+# What modules raise of a clip of another size.
+_OF_SIZES = RuntimeError, ValueError, AssertionError, IndexError
 _OTHER_DTYPE = re.compile(r"expected scalar type|same dtype|Input type .* should be the same")
 
 
@@ -263,10 +265,12 @@ def answer(name: ModelName | str, module: nn.Module, clip: torch.Tensor) -> torc
     try:
         with torch.no_grad():
             logits = module.eval()(clip)
-    except Exception as error:  # the model's own code
+    except (Exception, SystemExit) as error:  # the model's own code
+        if is_ending(error):
+            raise
         shape = "x".join(map(str, clip.shape))
         raise InvalidValue(
-            f"{name} does not take a clip of {shape} (NxCxTxHxW): {_line(error)}; {_advice(module, error)}"
+            f"{name} does not take a clip of {shape} (NxCxTxHxW): {_cause(error)}; {_advice(module, error)}"
         ) from error
     if not isinstance(logits, torch.Tensor) or logits.dim() != 2:
         got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
@@ -274,13 +278,20 @@ def answer(name: ModelName | str, module: nn.Module, clip: torch.Tensor) -> torc
     return logits
 
 
-def _advice(module: nn.Module, error: Exception) -> str:
+def _cause(error: BaseException) -> str:
+    """What a module says; it is torch that says what is a RuntimeError."""
+    return _line(error) if type(error) is RuntimeError else f"{type(error).__name__}: {_line(error)}"
+
+
+def _advice(module: nn.Module, error: BaseException) -> str:
     """What helps a module that failed for a clip."""
     if (inputs := _inputs(module)) != 1:
         return f"its forward takes {inputs} inputs, a network here takes one clip"
     if isinstance(error, RuntimeError) and _OTHER_DTYPE.search(str(error)):
         return "the model converts its input itself, and hwbench runs it in fp32: leave the conversion out"
-    return "give another size: --input"
+    if isinstance(error, _OF_SIZES) and not isinstance(error, RecursionError):
+        return "give another size: --input, or look where it fails: --debug"
+    return "look where it fails: --debug"
 
 
 def _inputs(module: nn.Module) -> int:

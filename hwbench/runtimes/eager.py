@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from hwbench.errors import UnsupportedModule
 from hwbench.runtimes.base import Runtime, runtimes
 from hwbench.runtimes.capabilities import Capabilities, FileFormat
 from hwbench.specs import Artifact, DelegationReport, Precision, Workload
+from hwbench.specs.kinds.by_hand import is_by_hand, model_of
 from hwbench.specs.plugin_sources import workload_digest
 from hwbench.workspace import write_bytes
 
@@ -58,10 +60,15 @@ class EagerTorch(Runtime):
         file, and rows of the block before the edit do not stand for it.
 
         Raises:
-            UnsupportedModule: The workload is in int8.
+            UnsupportedModule: The workload is in int8, or a block of it is of a model that a function makes.
             WorkspaceError: ``out`` cannot be written.
         """
         self.require_precision(workload.precision)
+        if made := [block for block in workload.blocks if is_by_hand(block)]:
+            raise UnsupportedModule(
+                f"--runtime torch makes a network anew from its name, and {model_of(made[0])} is made by a function of "
+                "yours; take another runtime"
+            )
         values = {"module": FACTORY, "argument": workload.key}
         if plugins := workload_digest(workload, rewritten=False):
             values["sources"] = plugins

@@ -27,6 +27,7 @@ from hwbench.printable import printable
 from hwbench.specs import BlockSpec, Network, TensorSpec
 from hwbench.training.quantized import Quantization, unpacked
 from hwbench.training.recipe import Recipe
+from hwbench.training.state import begun_in
 from hwbench.workspace import write_bytes
 
 Weights = Mapping[str, torch.Tensor]
@@ -116,6 +117,8 @@ def load_checkpoint(path: Path) -> tuple[Checkpoint, dict[str, torch.Tensor]]:
     Raises:
         InvalidFile: No such file, damaged, of a newer schema, or another kind of file; the message names it.
     """
+    if not path.exists() and begun_in(path.parent):
+        raise InvalidFile(f"{path}: that training has not ended; the hwbench train that began it goes on with it")
     data, values = read_tensors(path, "a checkpoint; make one: hwbench train ARCHITECTURE --data DATA")
     if values.get("format") != _FORMAT:
         raise InvalidFile(f"{path}: a file of torch, but not a checkpoint of hwbench")

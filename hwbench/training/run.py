@@ -32,7 +32,7 @@ from hwbench.training.quantized import Quantization, calibrated, packed, require
 from hwbench.training.recipe import Recipe
 from hwbench.training.resources import Resources
 from hwbench.training.run_lock import training_alone
-from hwbench.training.state import RESUME, STEP, check_same_run, remove_states
+from hwbench.training.state import begun_in, check_same_run, remove_states
 from hwbench.training.teacher import Teacher
 from hwbench.training.tensorboard import FOLDER as TENSORBOARD
 from hwbench.workspace import Workspace, write_bytes, writing
@@ -220,7 +220,7 @@ def train(
         module = initial(network, recipe, start)
     with training_alone(run_dir) if world.leads else contextlib.nullcontext():
         # A state that is not of this run is refused, and its description stays.
-        if world.leads and not any((run_dir / name).exists() for name in (RESUME, STEP)):
+        if world.leads and not begun_in(run_dir):
             write_description(run_dir, _description(network, data, recipe, start, teacher))
         result = fit(
             module,

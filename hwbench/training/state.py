@@ -33,6 +33,10 @@ from hwbench.workspace import write_bytes, writing
 
 RESUME = "resume.pt"
 STEP = "resume-step.pt"
+# What is no fact of a run where it is this.
+_UNSAID = {"modality": "rgb"}
+# Of a longer fact the part that differs is told, from the last of the marks before.
+_LONGEST, _MARKS = 60, ">,( "
 
 _SCHEMA = 1
 # Writing the state may cost this share of the time a run takes.
@@ -270,6 +274,11 @@ class Resume:
         self._cost_s = self._last_s - start
 
 
+def begun_in(folder: Path) -> bool:
+    """Whether a run in the folder can go on."""
+    return any((folder / name).exists() for name in (STEP, RESUME))
+
+
 def remove_states(folder: Path) -> None:
     """Removes what a run would go on from; it is gone from the disk, too."""
     names = [name for name in (STEP, RESUME) if (folder / name).exists()]
@@ -315,12 +324,24 @@ def check_same_run(path: Path, stored: object, wanted: Mapping[str, str]) -> Non
 
 
 def _changes(names: Iterable[str], stored: Mapping[str, Any], wanted: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}: {_shown(stored, name)} there, {_shown(wanted, name)} now" for name in names)
+    return ", ".join(f"{name}: {_difference(_shown(stored, name), _shown(wanted, name))}" for name in names)
+
+
+def _difference(there: str, now: str) -> str:
+    """Both facts; long ones from where they begin to differ."""
+    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(there, now, strict=False)))
+    start = max(there.rfind(mark, 0, same) + 1 for mark in _MARKS) if max(len(there), len(now)) > _LONGEST else 0
+    return f"{_part(there, start)} there, {_part(now, start)} now"
+
+
+def _part(text: str, start: int) -> str:
+    end = start + _LONGEST
+    return "..." * (start > 0) + text[start:end] + "..." * (end < len(text))
 
 
 def _shown(facts: Mapping[str, Any], name: str) -> str:
     """A fact of a run; one that is left out is that of a recipe's default, or there is none."""
-    return str(facts.get(name, getattr(Recipe, name, "none")))[:60]
+    return str(facts.get(name, _UNSAID.get(name, getattr(Recipe, name, "none"))))
 
 
 def _replace(path: Path, data: memoryview) -> None:

@@ -81,6 +81,14 @@ def test_a_test_sees_flow_without_being_told(checkpoint: Path, capfd: pytest.Cap
         hwbench.test(hwbench.TestRequest(checkpoint=checkpoint, modality="rgb"))
 
 
+def test_weights_of_flow_begin_no_training_on_pictures(checkpoint: Path) -> None:
+    network = load_checkpoint(checkpoint)[0].network.name
+    wanted = hwbench.TrainRequest(architecture=network, weights=checkpoint.parent, modality="rgb", out=Path("pictures"))
+    with pytest.raises(InvalidValue, match="was trained on flow:motion; leave --modality out"):
+        hwbench.train(wanted)
+    assert not Path("pictures").exists()
+
+
 def test_a_file_is_exported_and_says_what_it_sees(checkpoint: Path) -> None:
     result = hwbench.export(hwbench.ExportRequest(model=str(checkpoint), out="file", precision="fp32", threads=1))
     manifest = result.model.manifest

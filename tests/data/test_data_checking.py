@@ -26,8 +26,9 @@ from hwbench.data.findings import KINDS, Content, findings_of
 from hwbench.data.listings import DataListing, SplitVideo, open_listing
 from hwbench.data.media import FileSource
 from hwbench.data.readers import ListedVideo, Part
+from hwbench.data.sources import open_splits
 from hwbench.data.videos import read_splits
-from hwbench.errors import HwbenchError, UsageError, VideoError, WorkspaceError
+from hwbench.errors import HwbenchError, InvalidFile, UsageError, VideoError, WorkspaceError
 from hwbench.workspace import Workspace
 
 PROBED = {
@@ -197,6 +198,20 @@ def test_what_training_refuses_is_a_finding(workspace: Workspace, make_video: Ma
     assert checked.findings[0].kind == "layout"
     assert "no class has two videos" in checked.findings[0].cause
     assert not checked.ok
+
+
+def test_a_class_folder_without_a_video_is_a_finding_beside_the_others(workspace: Workspace, clips: Path) -> None:
+    folder = clips if not (clips / "train").is_dir() else clips / "train"
+    (folder / "empty").mkdir()
+    first = min(folder.rglob("*.mp4"))
+    first.write_bytes(b"x")
+    checked = check(workspace, clips)
+    kinds = {finding.kind: finding for finding in checked.findings}
+    assert not checked.ok
+    assert kinds["layout"].cause.endswith("found none; put some there, or remove the folder")
+    assert kinds.keys() >= {"layout", "unreadable"}
+    with pytest.raises(InvalidFile, match=r"empty: expected videos of class 'empty'"):
+        open_splits(workspace, str(clips))
 
 
 # Findings about the classes of a listing, which here has one.

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from torch import nn
 
 from hwbench.api.export_sources import SourceArguments, open_source
 from hwbench.blocks import build, frames_to_batch
@@ -16,6 +17,7 @@ from hwbench.interpreter import python_environment
 from hwbench.latency.arithmetic import Work
 from hwbench.measure.build_worker import _load_models
 from hwbench.models import by_hand, network
+from hwbench.runtimes.eager import EagerTorch
 from hwbench.spaces import load_space, open_space, read_space, resolve
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
@@ -189,6 +191,14 @@ class Narrow(Chain):
     def forward(self, x, *, scale=1):
         return self.head(nn.functional.conv3d(self.stem(x), torch.zeros(4, 4, 9, 9, 9)))
 
+class Ends(Chain):
+    def forward(self, x):
+        raise SystemExit(0)
+
+class Misses(Chain):
+    def forward(self, x):
+        return super().forward(x * {}["scale"])
+
 class Lazy(nn.Module):
     input_shape = (1, 3, 4, 10, 10)
     def __init__(self, num_classes=5):
@@ -321,7 +331,13 @@ def test_a_function_that_takes_the_number_of_classes_is_told_it(package):
             InvalidValue,
             "does not take a clip .*; the model converts its input itself, and hwbench runs it in fp32",
         ),
-        ("Narrow", InvalidValue, "does not take a clip .*; give another size: --input"),
+        (
+            "Narrow",
+            InvalidValue,
+            "does not take a clip .*; give another size: --input, or look where it fails: --debug",
+        ),
+        ("Ends", InvalidValue, "does not take a clip .*: SystemExit: 0; look where it fails: --debug"),
+        ("Misses", InvalidValue, "does not take a clip .*: KeyError: 'scale'; look where it fails: --debug"),
         ("Unreached", InvalidValue, "a clip does not reach spare.weight, which stays without values"),
         ("make@1x3x4x1x1x1", InvalidValue, "expected NxCxTxHxW"),
         ("make@1x4x4x10x10", InvalidValue, "expected one clip of three colours"),
@@ -426,6 +442,12 @@ def test_a_network_by_its_name(package, tmp_path):
     assert resolve(workspace, f"{package}:make@1x3x2x8x8", 4).input == TensorSpec(1, 3, 2, 8, 8)
     with pytest.raises(InvalidValue, match="unknown architecture 'nothing_there:make'"):
         resolve(workspace, "nothing_there:make", 4)
+
+
+def test_eager_pytorch_runs_no_model_of_a_function(package, tmp_path):
+    workload = loaded(package, "make").network.workload(Precision.FP32)
+    with pytest.raises(UnsupportedModule, match=f"{package}.make is made by a function of yours; take another runtime"):
+        EagerTorch().build(nn.Identity(), torch.zeros(1), workload, tmp_path / "x.eager.json", [])
 
 
 def test_19_files_lead_to_no_code(tmp_path, monkeypatch):

@@ -35,6 +35,7 @@ from hwbench.training import (
     train,
 )
 from hwbench.training.description import read_description
+from hwbench.training.state import check_same_run
 from hwbench.workspace import Workspace
 
 NETWORK = Network(
@@ -120,10 +121,20 @@ def test_a_run_says_what_it_is_before_its_first_step_and_keeps_what_another_said
     assert description.recipe == RECIPE.to_plain()
     with pytest.raises(InvalidValue, match=r"another run|there, .* now"):
         train(replace(RECIPE, learning_rate=0.5), NETWORK, data, tmp_path, progress=stop)
+    with pytest.raises(InvalidFile, match=r"that training has not ended; the hwbench train that began it goes on"):
+        load_checkpoint(tmp_path / CHECKPOINT)
     assert read_description(tmp_path) == description
     (tmp_path / "run.json").write_text('{"network": "x"}')
     with pytest.raises(InvalidFile, match=r"run\.json: damaged"):
         read_description(tmp_path)
+
+
+def test_of_long_facts_the_part_that_differs_is_told(tmp_path: Path) -> None:
+    blocks = ">".join(f"x3d_i24_m{width}_o24_k3x3x3_s1_relu" for width in range(8))
+    with pytest.raises(InvalidValue) as caught:
+        check_same_run(tmp_path, {"network": blocks}, {"network": blocks.replace("m5", "m50"), "modality": "flow"})
+    assert "(modality: rgb there, flow now, network: ...x3d_i24_m5_o24_k3x3x3_s1_relu>x3d" in str(caught.value)
+    assert "... there, ...x3d_i24_m50_o24_k3x3x3_s1_relu>x3d" in str(caught.value)
 
 
 def test_first_weights_follow_from_the_seed_alone(workspace: Workspace) -> None:

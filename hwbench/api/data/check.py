@@ -139,6 +139,8 @@ def check_data(
     started, stream = time.monotonic(), FlowStream.parse(request.modality)
     workspace = Workspace.at(workspace)
     listing = open_listing(workspace, request.data)
+    if stream is not None:
+        stream.require()
     if request.out is not None:
         check_target(listing, request.out)
         check_own_lists(locate(workspace, request.data)[1], request.out, parts=has_parts(listing))

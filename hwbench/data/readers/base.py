@@ -76,6 +76,7 @@ class Listing:
         classes: Names in the order of the labels; empty: those of the training videos in alphabetical order.
         directional: Left and right, or up and down, are told by labels, so that no picture may be flipped.
         notes: What a person should know of the list, a line each: how many of its videos are not on the disk.
+        fault: Why the data set is not to be trained on, although its videos are listed; empty: nothing is wrong.
     """
 
     train: tuple[ListedVideo, ...]
@@ -83,6 +84,7 @@ class Listing:
     classes: tuple[str, ...] = ()
     directional: bool = False
     notes: tuple[str, ...] = ()
+    fault: str = ""
 
 
 class Reader(Protocol):

@@ -27,17 +27,18 @@ class ClassFolders:
         return path.is_dir()
 
     def read(self, path: Path) -> Listing:
-        """Videos of all class folders, sorted by class and path.
+        """Videos of all class folders, sorted by class and path; a folder without one is a fault.
 
         Raises:
-            InvalidFile: There are no class folders, one holds no video, or ``train/`` has no other side.
+            InvalidFile: There are no class folders, none holds a video, or ``train/`` has no other side.
         """
         if not path.is_dir():
             raise InvalidFile(f"{path}: expected a folder with one folder of videos per class, got a file")
         train, val = sides(path, _is_video)
         if val is None:
-            return Listing(read_folder(train))
-        return Listing(read_folder(train), read_folder(val), notes=_left_out(path, train, val))
+            return Listing(read_folder(train), fault=_empty_class(train))
+        fault = _empty_class(train) or _empty_class(val)
+        return Listing(read_folder(train), read_folder(val), notes=_left_out(path, train, val), fault=fault)
 
 
 def sides(path: Path, is_video: Callable[[Path], bool]) -> tuple[Path, Path | None]:
@@ -130,17 +131,26 @@ def read_folder(folder: Path) -> tuple[ListedVideo, ...]:
     """Videos of class folders, sorted; files that do not end like videos are left out.
 
     Raises:
-        InvalidFile: There are no class folders, or one holds no video.
+        InvalidFile: There are no class folders, or none holds a video.
     """
-    listed: list[ListedVideo] = []
-    for sub in _folders(folder):
-        videos = _videos_below(sub)
-        if not videos:
-            raise InvalidFile(f"{sub}: expected videos of class {sub.name!r} ({' '.join(ENDINGS)}), found none")
-        listed += [ListedVideo(video, sub.name) for video in videos]
+    listed = [ListedVideo(video, sub.name) for sub in _folders(folder) for video in _videos_below(sub)]
     if not listed:
-        raise InvalidFile(f"{folder}: expected one folder of videos per class, or train/ and val/ with such folders")
+        raise InvalidFile(
+            _empty_class(folder)
+            or f"{folder}: expected one folder of videos per class, or train/ and val/ with such folders"
+        )
     return tuple(listed)
+
+
+def _empty_class(folder: Path) -> str:
+    """What is wrong with the first class folder that holds no video; empty: all have some."""
+    for sub in _folders(folder):
+        if not _videos_below(sub):
+            return (
+                f"{sub}: expected videos of class {sub.name!r} ({' '.join(ENDINGS)}), found none; put some there, or "
+                "remove the folder"
+            )
+    return ""
 
 
 def _videos_below(folder: Path) -> list[Path]:
