@@ -133,12 +133,16 @@ class AdditivePredictor:
                 "Only hwbench search takes it, to be tried out: with --allow-emulated"
             )
         boundary = BoundaryModel.fit(table.boundary_rows)
-        networks = [
-            Observation(row.stats.median_s, pieces)
+        measured = [
+            (row.workload, row.stats.median_s)
             for row in table
             if row.role is Role.NETWORK or row.workload.blocks[0].role is BlockRole.NETWORK
             if row.stats is not None and row.workload not in left_out
-            if (pieces := _pieces(table, boundary, row.workload)) is not None
+        ]
+        networks = [
+            Observation(seconds, pieces)
+            for workload, seconds in measured
+            if (pieces := _pieces(table, boundary, workload)) is not None
         ]
         least = min(MIN_NETWORKS, members or MIN_NETWORKS)
         if len(networks) < least:
@@ -146,9 +150,11 @@ class AdditivePredictor:
             head = next((workload for workload in plain if workload.blocks[-1].role.gives_logits), None)
             failed = any(row.role is Role.NETWORK and row.stats is None for row in table)
             command = table.command(space, None if classes else head, classes) + (" --retry" if failed else "")
+            without = len(measured) - len(networks)
+            more = f" and {without} whose blocks have no rows" if without else ""
             raise NotMeasured(
-                f"the table of {table.target} in {table.precision} has {len(networks)} calibration networks, at least "
-                f"{least} are needed; measure them: {command}"
+                f"the table of {table.target} in {table.precision} has {len(networks)} calibration networks{more}, at "
+                f"least {least} are needed; measure them: {command}"
             )
         calibration = Calibration.of(networks, nominal) if len(networks) > 1 else Calibration.alone(networks[0])
         occasion = occasion_uncertainty(table.scale, moment)

@@ -363,8 +363,8 @@ def _groups(
 
 
 def _of_space(result: StoredResult, space: StagedSpace | Missing, rows: Sequence[StoredRow]) -> Sequence[StoredRow]:
-    """Rows of networks that are made of blocks of the winner's space, where there are several."""
-    if not result.spaces or isinstance(space, Missing):
+    """Rows of networks that are made of blocks of the winner's space: the table is fitted to no others."""
+    if isinstance(space, Missing):
         return rows
     parts = space.parts(result.precision, num_classes=result.settings.num_classes)
     known = {(part.blocks[0], part.input) for part in parts}

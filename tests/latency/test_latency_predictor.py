@@ -193,6 +193,13 @@ def test_without_calibration_networks_nothing_is_promised(device):
         AdditivePredictor.fit(device.table(PARTS, CHAINS, NETWORKS[:2]))
 
 
+def test_networks_without_rows_of_their_blocks_are_told(device):
+    with pytest.raises(
+        NotMeasured, match="has 0 calibration networks and 10 whose blocks have no rows, at least 3 are"
+    ):
+        AdditivePredictor.fit(device.table([], [], NETWORKS[:10]))
+
+
 def test_a_space_with_two_members_is_calibrated_by_both(device):
     """Where one of them is left out twice, nothing is left: no warning, and a finite interval."""
     predictor = AdditivePredictor.fit(device.table(PARTS, CHAINS, NETWORKS[:2]), members=2)

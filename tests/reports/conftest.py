@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hwbench.latency import (
-    AdditivePredictor,
-    LatencyTable,
-    table_path,
-)
+from hwbench.latency import AdditivePredictor, LatencyTable, Role, table_path
+from hwbench.latency.plan import calibration_networks
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.store import MeasurementStore
 from hwbench.measure.store_types import fingerprint
@@ -42,6 +39,12 @@ def make_table(space, precision: Precision) -> LatencyTable:
     return space_table(space, precision, law, calibration=CALIBRATION, conditions=fingerprint(CONDITIONS))
 
 
+def measured(workspace: Workspace, device: FakeDevice, workloads):
+    with MeasurementStore(workspace.store) as store:
+        timing = Timing(min_rounds=3, max_rounds=4)
+        return Campaign(store, TARGET, CONDITIONS, device.build, device.measure, timing).run(workloads).measurements
+
+
 def run_search(workspace: Workspace, device: FakeDevice, trials: int = TRIALS, study: str = "mine"):
     space = load_space(workspace, "x3d-tiny")
     table = make_table(space, Precision.INT8)
@@ -49,10 +52,7 @@ def run_search(workspace: Workspace, device: FakeDevice, trials: int = TRIALS, s
     predictor = AdditivePredictor.fit(table, space=space.name)
 
     def measure(workloads):
-        with MeasurementStore(workspace.store) as store:
-            timing = Timing(min_rounds=3, max_rounds=4)
-            campaign = Campaign(store, TARGET, CONDITIONS, device.build, device.measure, timing)
-            return campaign.run(workloads).measurements
+        return measured(workspace, device, workloads)
 
     settings = Settings(space.name, choices_digest(space), TARGET.key, "int8", 4.2, 8)
     feasible = feasible_set(space, predictor, settings)
@@ -82,6 +82,26 @@ def fp32_table(workspace) -> Path:
 @pytest.fixture
 def int8_table(workspace) -> Path:
     return table_path(workspace.root, TARGET, Precision.INT8)
+
+
+@pytest.fixture
+def measured_of_another_space(workspace, int8_table, tmp_path):
+    """Networks with other widths are in the store, and their blocks in the same table."""
+
+    def add(count: int, width: str) -> None:
+        file = workspace.root / "search_spaces" / "x3d-tiny.toml"
+        text = file.read_text().replace('name = "x3d-tiny"', 'name = "other"').replace("width = 32", width)
+        file.with_name("other.toml").write_text(text)
+        other, table = load_space(workspace, "other"), LatencyTable.read(int8_table)
+        drawn = [network.workload(Precision.INT8) for network in calibration_networks(other, 40, 7, 8)]
+        new = [workload for workload in drawn if workload not in table][:count]
+        assert len(new) == count
+        measured(workspace, FakeDevice(tmp_path / "device", law=law), new)
+        more = [row for row in make_table(other, Precision.INT8) if row.role is not Role.NETWORK]
+        rows = [*table, *(row for row in more if row.workload not in table)]
+        LatencyTable(table.target, table.precision, rows).write(int8_table)
+
+    return add
 
 
 @pytest.fixture

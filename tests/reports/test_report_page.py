@@ -80,6 +80,13 @@ def test_networks_are_compared_by_origin(shown, report):
     assert {t["name"] for t in shown.figure("predicted")["data"]} >= {"±5 %", "±10 %", "equal"}
 
 
+@pytest.mark.parametrize("wide", [False, True])
+def test_networks_of_another_space_are_not_held_out(workspace, measured_of_another_space, wide):
+    measured_of_another_space(3, "width = 40" if wide else "width = 32")
+    held_out = [group for group in gather(workspace, "mine").groups if group.name == "held out"]
+    assert [len(group.comparisons) for group in held_out] == ([] if wide else [3])
+
+
 def test_history_is_in_order_and_the_best_never_falls(shown, report):
     trials, best = shown.trace("history", "trial"), shown.trace("history", "best so far")
     assert trials["x"] == sorted(trials["x"])
