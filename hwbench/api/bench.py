@@ -195,18 +195,30 @@ def _profiled(
         profile = replace(profile, unattributed=f"{reason}; --runtime {DEFAULT_RUNTIME} does")
     if profile.unattributed:
         listener.say(f"no times by block: {profile.unattributed}")
+    if remainder := _remainder(profile, untraced):
+        listener.say(remainder)
+    return profile
+
+
+def _remainder(profile: FileProfile, untraced: BenchResult) -> str:
+    """What there is to say of the latency that is not in operations; an empty text where they are nearly all of it."""
     median_s = untraced.stats.median_s
     if preempted_sessions(untraced.measurement):
-        listener.say(
+        return (
             "the latency counts by processor time and the operations by the clock on the wall: what is not in "
             "operations is not known"
         )
-    elif profile.operations_s < _ACCOUNTED * median_s:
-        listener.say(
+    if profile.operations_s > median_s:
+        return (
+            f"the tracer slows the operations: together they take {format_duration(profile.operations_s)}, the network "
+            f"without it {format_duration(median_s)}; what is not in operations is not known"
+        )
+    if profile.operations_s < _ACCOUNTED * median_s:
+        return (
             f"the operations account for {profile.operations_s / median_s:.0%} of the latency: the rest is what other "
             "programs took of the processor, calls between operations, and parts of a microsecond in each"
         )
-    return profile
+    return ""
 
 
 def _sustained(
@@ -243,7 +255,8 @@ def _write_trace(folder: Path, result: BenchResult, listener: Listener) -> None:
     from hwbench.reports.traces import write_traces
 
     facts = without_lists(result.to_json())
-    written = [write_bench(folder, facts, result.stats.median_s, result.profile, result.sustained)]
+    remainder = "" if result.profile is None else _remainder(result.profile, result)
+    written = [write_bench(folder, facts, result.stats.median_s, result.profile, result.sustained, remainder)]
     if result.profile is not None:
         written += write_traces(result.profile, folder, Path(result.model).name, facts)
     listener.say(f"written: {', '.join(str(path) for path in written)}")

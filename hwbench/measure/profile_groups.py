@@ -70,9 +70,10 @@ def profile_to_json(profile: FileProfile, median_s: float | None) -> dict[str, A
         median_s: The latency without a tracer; None where it is by processor time, which leaves out what the times of
             the operations have in them.
     """
+    remainder_s = None if median_s is None else median_s - profile.operations_s
     return {
         "operations_ms": milliseconds(profile.operations_s),
-        "unaccounted_ms": None if median_s is None else milliseconds(median_s - profile.operations_s),
+        "unaccounted_ms": None if remainder_s is None or remainder_s < 0 else milliseconds(remainder_s),
         "traced_ms": milliseconds(profile.traced_s),
         "by_kind": [_group_to_json("kind", group) for group in by_kind(profile)],
         "by_block": [

@@ -36,6 +36,7 @@ def write_bench(
     median_s: float,
     profile: FileProfile | None = None,
     course: SustainedCourse | None = None,
+    remainder: str = "",
 ) -> Path:
     """Writes ``bench.html``.
 
@@ -45,6 +46,7 @@ def write_bench(
         median_s: The latency without a tracer.
         profile: What is inside; None: not asked for.
         course: How the latency went on; None: not asked for.
+        remainder: Of a profile: what there is to say of the latency that is not in operations.
 
     Raises:
         WorkspaceError: The page cannot be written.
@@ -52,7 +54,7 @@ def write_bench(
     title = f"{facts['model']} on {facts['device']}"
     parts = [element("h1", title), _facts(facts)]
     if profile is not None:
-        parts += _profile(profile, median_s)
+        parts += _profile(profile, median_s, remainder)
     if course is not None:
         parts += sustained_section([course])
     save(folder / PAGE, document(f"{title}: hwbench bench", parts, figures=True))
@@ -69,13 +71,15 @@ def _text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _profile(profile: FileProfile, median_s: float) -> Iterator[Html]:
+def _profile(profile: FileProfile, median_s: float, remainder: str) -> Iterator[Html]:
     yield element("h2", "Operations")
     yield element(
         "p",
         f"All operations together take {1e3 * profile.operations_s:.4g} ms; without a tracer one execution takes "
         f"{1e3 * median_s:.4g} ms, with it {1e3 * profile.traced_s:.4g} ms. Shares are shares of the operations.",
     )
+    if remainder:
+        yield element("p", f"{remainder[0].upper()}{remainder[1:]}.")
     yield table(("kind", "ms", "share", "operations"), _rows(by_kind(profile)), numeric=(1, 2, 3))
     yield element("h2", "Blocks")
     blocks = by_block(profile)

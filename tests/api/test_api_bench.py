@@ -78,6 +78,23 @@ def test_processor_time_is_not_held_against_times_of_operations(workspace, resul
     assert "not in operations" not in out
 
 
+def test_operations_that_the_tracer_slows_leave_no_negative_remainder(workspace, result, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(on_device, "measure_artifact", lambda *_, **__: result.measurement)
+    slow = file_profile.ProfiledOperation("Conv", "convolution", 1.0, 1, attributed=False)
+    profiled = file_profile.FileProfile(1.1, (slow,), unattributed="this is a test")
+    monkeypatch.setattr(file_profile, "profile_artifact", lambda *_, **__: profiled)
+    monkeypatch.setattr(bench_module, "preempted_sessions", lambda measurement: 0)
+    talk = Talk()
+    request = hwbench.BenchRequest(model=result.model, samples=5, seconds=0.02, profile=True, trace=tmp_path)
+    profile = hwbench.bench(request, talk, workspace=workspace).to_json()["profile"]
+    assert (profile["operations_ms"], profile["unaccounted_ms"]) == (1000, None)
+    said = "he tracer slows the operations: together they take 1 s, the network without it "
+    assert any(said in line for line in talk.lines)
+    assert said in (tmp_path / "bench.html").read_text()
+    _print_profile(profile, 1.0)
+    assert "not in operations" not in capsys.readouterr().out
+
+
 def test_a_file_is_measured_outside_of_the_workspace_and_prints_nothing(result, capfd):
     assert " ".join(result.to_json()) == KEYS
     assert json.loads(json.dumps(result.to_json())) == result.to_json()
