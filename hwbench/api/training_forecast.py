@@ -98,11 +98,15 @@ class TrainingForecast:
         costs = self._costs(most)
         fit = costs.workers * int(max(0.0, time_s - costs.race_s) / costs.each_s)
         if not fit:
-            without = " or --finalists 0" if costs.race_s else ""
+            least_s = 1.1 * costs.training_s
+            without = ""
+            if costs.race_s:
+                enough = time_s >= least_s
+                without = " or --finalists 0" if enough else f", or {format_duration(least_s)} with --finalists 0"
             raise InvalidValue(
                 f"--time {self.request.time}: a training takes about {format_duration(costs.training_s)}"
                 f"{self._race(costs.race_s, ' and')}; give at least "
-                f"{format_duration(1.1 * (costs.training_s + costs.race_s))}{without}"
+                f"{format_duration(least_s + 1.1 * costs.race_s)}{without}"
             )
         self._told = min(most, fit)
         self._say(self._told, costs, "--trials" if self.request.trials else "--time", listener)

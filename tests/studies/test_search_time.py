@@ -214,6 +214,8 @@ def test_a_time_that_is_too_short_is_refused_with_one_that_is_not(forecast):
         "--time 5 min: a training takes about 2 min 00 s and the race of the best 2 at most 4 min 00 s;"
     )
     assert text.endswith("; give at least 6 min 36 s or --finalists 0")
+    with pytest.raises(InvalidValue, match=r"give at least 6 min 36 s, or 2 min 12 s with --finalists 0$"):
+        forecast(time="1 min")
     with pytest.raises(InvalidValue, match=r"give at least 2 min 12 s$"):
         forecast(time="1 min", finalists=0)
     assert forecast(time="6.6min")[0] == 1
