@@ -129,9 +129,11 @@ def _within(result: Mapping[str, object], study: str, limit_ms: float) -> object
     best = known.get(limit_ms)
     if best is None:
         there = [f"{study}:{budget:.12g}ms" for budget, one in known.items() if one is not None]
-        raise UnknownName(
-            f"study {study!r} has no network that was measured within {limit_ms:.12g} ms; it has {', '.join(there)}"
-        )
+        if limit_ms in known:
+            fault = f"study {study!r} has no network that was measured within {limit_ms:.12g} ms"
+        else:
+            fault = f"{limit_ms:.12g} ms is no budget of study {study!r}"
+        raise UnknownName(f"{fault}; it has {', '.join(there)}")
     return best
 
 
