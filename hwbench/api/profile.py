@@ -403,7 +403,12 @@ class _Profiling:
         parts = list(self.space.parts(table.precision, num_classes=self.request.classes))
         table = rows_of_space(table, parts)
         rows = sum(part in table for part in parts)
-        limited = self.request.limit is not None and rows < len(parts)
+        if self.request.networks_only:
+            networks = _workloads(self.request, self.space, ())
+            lacking = bool(self.campaign.missing(one for one in networks if one.precision is table.precision))
+        else:
+            lacking = rows < len(parts)
+        limited = self.request.limit is not None and lacking
         stopped = StopReason.LIMIT if limited else StopReason.ROWS
         return TableAccuracy.of(table.precision, (rows, len(parts)), whole_accuracy(table, self.space), stopped)
 

@@ -1,6 +1,7 @@
 """Several spaces in one profile, on a device whose law is known."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from measured import TARGET, as_json, fake_device
@@ -70,6 +71,15 @@ def test_a_limit_is_for_all_spaces_together(workspace, fake):
     assert of_spaces == [(name, "limit", True) for name in NAMES]
     whole = hwbench.profile(hwbench.ProfileRequest(**REQUEST), workspace=workspace).devices[0]
     assert whole.ok + 5 == len(table_of(workspace))
+
+
+@pytest.mark.parametrize(("limit", "stopped"), [(3, ["limit", "limit"]), (4, ["rows", "limit"]), (8, ["rows", "rows"])])
+def test_networks_alone_are_stopped_by_a_limit_that_leaves_some_out(workspace, fake, limit, stopped):
+    request = hwbench.ProfileRequest(**REQUEST, calibrate=4, networks_only=True, limit=limit)
+    profile = hwbench.profile(request, workspace=workspace).devices[0]
+    assert (profile.ok, [one.stopped for one in profile.accuracies]) == (limit, stopped)
+    again = hwbench.profile(replace(request, limit=8), workspace=workspace).devices[0]
+    assert (again.ok, [one.stopped for one in again.accuracies]) == (8 - limit, ["rows", "rows"])
 
 
 def test_a_limit_of_several_spaces_names_what_is_left_of_each(workspace, fake):
