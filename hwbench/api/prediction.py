@@ -189,7 +189,7 @@ def measuring(
         builder: Builds, and goes on living; default: one of its own.
         keep: Measure all of it now, whatever is known, into a file of its own (``store_aside``), and then copy the rows
             of these into the store, where it has none. Default: what the store lacks is measured, and goes there; so is
-            what it has from before the day of the table, on which the device took another time.
+            what it has from an occasion before that of the table, on which the device took another time.
         listener: Hears progress and failures.
     """
 
@@ -218,9 +218,10 @@ def measuring(
                 raise HwbenchError(f"expected to measure on {target}, the device is {campaign.target}")
             if keep is None and (again := of_another_speed(workspace, campaign, workloads)):
                 campaign.reopen(again)
+                was, they_are = ("was", "it is") if len(again) == 1 else ("were", "they are")
                 listener.say(
-                    f"{len(again)} of these networks were measured before the day of the table, when {target.device} "
-                    "was faster or slower; they are measured anew"
+                    f"{len(again)} of these networks {was} measured on another occasion than the table, when "
+                    f"{target.device} was faster or slower; {they_are} measured anew"
                 )
             result = replace(campaign, purpose=RowPurpose.CONFIRMATION).run(workloads, CampaignProgress(listener))
             if keep is not None:
