@@ -40,11 +40,9 @@ class ExportRequest:
         help="executorch (.pte), litert (.tflite), onnx (.onnx), openvino (.ovz) or torchscript (.ts).",
     )
     calibrate: str | None = option(
-        default=None, blank=False, help="Data to calibrate int8 with; of a checkpoint: its own training videos."
+        default=None, help="Data to calibrate int8 with; of a checkpoint: its own training videos."
     )
-    data: str | None = option(
-        default=None, blank=False, help="Data to validate on; default: what the checkpoint was trained on."
-    )
+    data: str | None = option(default=None, help="Data to validate on; default: what the checkpoint was trained on.")
     weights: str | None = option(
         default=None,
         help="published (of the zoo: fetched), a file of published weights or of a state dict, or random.",

@@ -75,7 +75,7 @@ class ProfileRequest:
         help="Measure a few whole networks alone, within a minute, and move the scale of the tables to now.",
     )
     variants: str = option(
-        default="", help="Also measure these layouts of convolutions over time: names with commas, or all."
+        default="", blank=True, help="Also measure these layouts of convolutions over time: names with commas, or all."
     )
     streaming: bool = option(
         default=False,

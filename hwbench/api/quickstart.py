@@ -70,7 +70,7 @@ class QuickstartRequest:
     """
 
     budget: str | None = option(
-        default=None, help='Latency budget, such as "4 ms"; default: 1.8 times the fastest network.'
+        default=None, blank=True, help='Latency budget, such as "4 ms"; default: 1.8 times the fastest network.'
     )
     device: str = option(default="local", help="Device: a folder of profiles/.")
     seed: int = option(default=0, min=0, help="Of search, training and calibration.")

@@ -22,6 +22,8 @@ from hwbench.registry import suggest
 
 Request = TypeVar("Request")
 _KEY = "option"
+EMPTY = "expected a value, got an empty one; is a shell variable unset?"
+"""What is said behind the label of a field whose text is empty or of blanks."""
 # What is taken for a number, and becomes one of Python.
 _NUMBERS: Mapping[type, type] = {int: numbers.Integral, float: numbers.Real}
 
@@ -39,7 +41,8 @@ class Option:
         metavar: Placeholder of the value in ``--help``; default: the type.
         choices: The legal texts where they are fixed; a registry's names are checked by the registry.
         alone: Value of an option that is typed without one; None: the option needs a value.
-        blank: Whether a text may be empty or of blanks, as an unset shell variable makes it.
+        blank: Whether a text or path may be empty or of blanks, as an unset shell variable makes it;
+            also where the request refuses such a text in words of its own.
     """
 
     help: str
@@ -50,7 +53,7 @@ class Option:
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     alone: str | None = None
-    blank: bool = True
+    blank: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def option(
     metavar: str | None = None,
     choices: tuple[str, ...] = (),
     alone: str | None = None,
-    blank: bool = True,
+    blank: bool = False,
 ) -> Any:
     """A field of a request; the arguments are those of ``Option``.
 
@@ -187,6 +190,9 @@ def _checked(one: RequestField, value: Any) -> Any:
 
 
 def _checked_single(one: RequestField, value: Any) -> Any:
+    blank = isinstance(value, str) and not value.strip() and not one.option.blank
+    if blank and one.type in (str, Path) and not one.option.choices:
+        raise InvalidValue(f"{one.label}: {EMPTY}")
     if one.type is Path and isinstance(value, str):
         return Path(value)
     number = _NUMBERS.get(one.type)
@@ -195,8 +201,6 @@ def _checked_single(one: RequestField, value: Any) -> Any:
     kind: Any = one.type
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
         raise InvalidValue(f"{one.label}: expected {kind.__name__}, got {value!r}")
-    if not one.option.blank and not value.strip():
-        raise InvalidValue(f"{one.label}: expected a name, got an empty one; is a shell variable unset?")
     least, most = one.option.minimum, one.option.maximum
     if (least is not None and value < least) or (most is not None and value > most):
         raise InvalidValue(f"{one.label}: expected {_bounds(least, most)}, got {value!r}")

@@ -56,7 +56,6 @@ class ScoreboardRequest:
     band: tuple[str, ...] = option(default=(), help="Of a folder: only networks of this band (repeatable).")
     data: str | None = option(
         default=None,
-        blank=False,
         help="Data of the trainings, and for evaluators that need any; default: those of the source.",
     )
     on_error: str = option(default=RAISE, choices=ON_ERROR, help="Unreadable videos: raise, skip or replace.")

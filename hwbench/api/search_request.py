@@ -51,8 +51,9 @@ class SearchRequest:
     """
 
     budget: str = option(
+        blank=True,
         help='Latency budget with a unit, such as "12 ms"; one for each of several devices: "60ms,90ms"; on one device '
-        "several are a front."
+        "several are a front.",
     )
     device: str = option(default="local", help="Device: a folder of profiles/; or several, such as s9,pi5.")
     space: str = option(
@@ -118,7 +119,6 @@ class SearchRequest:
     measure: int = option(default=3, min=1, help="Best candidates to measure on the device.")
     data: str | None = option(
         default=None,
-        blank=False,
         help="For finalists, and for all evaluators but entropy: synthetic, synthetic:NAME, or a path; default: those "
         "of the study, with fitted those of --learn-from, else synthetic.",
     )

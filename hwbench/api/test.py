@@ -33,7 +33,7 @@ class TestRequest:
     __test__ = False  # pytest takes classes of this name for its own
 
     checkpoint: Path = option(argument=True, help="A file that hwbench train wrote, or the folder of its run.")
-    data: str | None = option(default=None, blank=False, help="As for train; default: what it was trained on.")
+    data: str | None = option(default=None, help="As for train; default: what it was trained on.")
     clips: int = option(default=10, min=1, help="Test clips per video.")
     crops: int = option(default=3, min=1, max=3, help="Test crops per clip: 1 or 3.")
     on_error: str = option(default="raise", choices=ON_ERROR, help="Unreadable videos: raise, skip or replace.")

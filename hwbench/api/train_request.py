@@ -38,7 +38,6 @@ class TrainRequest:
     )
     data: str | None = option(
         default=None,
-        blank=False,
         help="synthetic (default), synthetic:NAME, class folders, a list, or READER:PATH; with --qat as before.",
     )
     causal: bool = option(

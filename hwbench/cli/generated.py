@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from hwbench.api.requests import RequestField, fields_of
+from hwbench.api.requests import EMPTY, RequestField, fields_of
 from hwbench.cli.completion import completion_of
 from hwbench.cli.output import Json
 from hwbench.cli.signals import ANEW, saying_after
@@ -100,13 +100,15 @@ def command_class(request: type[Any]) -> type[TyperCommand]:
     alone = {one.label: one.option.alone for one in fields_of(request) if one.option.alone is not None}
     arguments = [one for one in fields_of(request) if one.option.argument]
     only_paths = bool(arguments) and all(one.type is Path for one in arguments)
-    if not alone and not only_paths:
+    paths = {one.label for one in fields_of(request) if one.type is Path and not one.option.argument}
+    if not alone and not only_paths and not paths:
         return TyperCommand
 
     class Typed(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             if only_paths:
                 _refuse_empty(args)
+            _refuse_empty_options(args, paths)
             return list(super().parse_args(ctx, with_values(args, alone)))
 
     return Typed
@@ -117,6 +119,14 @@ def _refuse_empty(words: list[str]) -> None:
     for before, word in pairwise(["", *words]):
         if not word and not before.startswith("-"):
             raise InvalidValue("expected a path, got nothing; the current folder is .")
+
+
+def _refuse_empty_options(words: list[str], labels: Collection[str]) -> None:
+    """Refuses an empty path as the value of an option: typer would make the current folder of it."""
+    for word, value in pairwise([*words, "--"]):
+        label, equals, joined = word.partition("=")
+        if label in labels and not (joined if equals else value).strip():
+            raise InvalidValue(f"{label}: {EMPTY}")
 
 
 def with_values(arguments: list[str], alone: dict[str, str]) -> list[str]:

@@ -156,9 +156,13 @@ OTHERS = [
     (("train", "zoo:x3d-xx"), 2, ("unknown zoo model 'x3d-xx'",)),
     *[((*c, "--data", "nodata"), 2, ("no data at nodata", "PATH or READER:PATH"))
       for c in (("train", f"{STUDY}:best"), TEST, EXPORT, (*SEARCH, "--evaluator", "short-train"))],
-    *[((*c, "--data", ""), 2, ("--data: expected a name, got an empty one", "shell variable"))
+    *[((*c, "--data", ""), 2, ("--data: expected a value, got an empty one", "shell variable"))
       for c in (TRAIN[:2], TEST, EXPORT, SEARCH, ("scoreboard", STUDY))],
-    *[(("data", *c), 2, ("DATA: expected a name, got an empty one", "shell variable"))
+    *[((*c, word), 2, (f"{c[-1]}: expected a value, got an empty one", "shell variable"))
+      for c in (("bench", f"{STUDY}:best", "--runtime"), (*SEARCH, "--study"), (*TRAIN[:2], "--out"))
+      for word in ("", " ")],
+    ((*TRAIN[:2], "--out="), 2, ("--out: expected a value, got an empty one",)),
+    *[(("data", *c), 2, ("DATA: expected a value, got an empty one", "shell variable"))
       for c in (("check", ""), ("bench", ""), ("show", " "), ("prepare", "", "prepared"))],
     ((*TEST, "--data", "videos/train/grow"), 2, ("videos/train/grow",)),
     ((*TRAIN, "--optimizer", "sdg"), 2, ("--optimizer: expected adamw, lamb, lars, muon or sgd, got 'sdg'",)),

@@ -172,7 +172,9 @@ def test_what_is_stored_is_read_and_repeated(make_front, workspace):
     assert [p.best.architecture for p in stored.front] == [p.best.architecture for p in result.front]
     for limit, point in zip(("3400us", "4.2ms", "5.2ms"), result.front, strict=True):
         assert resolve(workspace, f"mine:{limit}", 8).name == point.best.architecture
-    with pytest.raises(UnknownName, match=r"^9 ms is no budget of study 'mine'; it has mine:3.4ms, mine:4.2ms, mine:5.2ms$"):
+    with pytest.raises(
+        UnknownName, match=r"^9 ms is no budget of study 'mine'; it has mine:3.4ms, mine:4.2ms, mine:5.2ms"
+    ):
         resolve(workspace, "mine:9ms", 8)
     with pytest.raises(InvalidValue, match="expected a printed key"):
         resolve(workspace, "mine:worst", 8)

@@ -30,7 +30,7 @@ class BenchDataRequest:
     process with PyAV, each file opened anew.
     """
 
-    data: str = option(argument=True, blank=False, help=DATA_HELP)
+    data: str = option(argument=True, help=DATA_HELP)
     frames: int = option(default=16, min=1, help="Frames of a clip.")
     size: int = option(default=160, min=8, help="Height and width of a clip.")
     decoder: tuple[str, ...] = option(

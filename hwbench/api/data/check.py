@@ -35,7 +35,7 @@ class CheckDataRequest:
     that an interrupted check goes on, and a second one is quick.
     """
 
-    data: str = option(argument=True, blank=False, help=DATA_HELP)
+    data: str = option(argument=True, help=DATA_HELP)
     out: Path | None = option(
         default=None,
         help="Write the videos that are fit: a list file, or a folder for train.txt and val.txt; --data reads it. Of "

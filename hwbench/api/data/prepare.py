@@ -33,7 +33,7 @@ class PrepareDataRequest:
     settings are left as they are. Exit status 5 if videos could not be read.
     """
 
-    data: str = option(argument=True, blank=False, help=DATA_HELP)
+    data: str = option(argument=True, help=DATA_HELP)
     out: Path = option(argument=True, help="Folder to make.")
     short_side: int = option(default=256, min=16, max=4096, help="Pixels of the shorter side.")
     gop: int = option(default=30, min=1, max=1000, help="Frames from one keyframe to the next.")

@@ -26,7 +26,7 @@ class ShowDataRequest:
     classes with two videos each it has some 50 MB: --most-classes.
     """
 
-    data: str = option(argument=True, blank=False, help=DATA_HELP)
+    data: str = option(argument=True, help=DATA_HELP)
     out: Path = option(default=Path("sheet.html"), help="The HTML file.")
     split: str = option(default="train", choices=("train", "val"), help="Videos of which side: train or val.")
     per_class: int = option(default=2, min=1, max=100, help="Videos of each class.")

@@ -32,10 +32,14 @@ WAYS = "--ssh [USER@]HOST[:PORT], --adb [SERIAL], --local or --virtual"
 class AddDeviceRequest:
     """Add a device: ask it what it is, and write its device.toml."""
 
-    name: str = option(argument=True, metavar="NAME", help="What to call it: a new folder of profiles/.")
-    ssh: str | None = option(default=None, metavar="[USER@]HOST[:PORT]", help="Reach it through SSH.")
+    name: str = option(argument=True, metavar="NAME", blank=True, help="What to call it: a new folder of profiles/.")
+    ssh: str | None = option(default=None, metavar="[USER@]HOST[:PORT]", blank=True, help="Reach it through SSH.")
     adb: str | None = option(
-        default=None, metavar="[SERIAL]", alone="", help="Reach it through adb; alone: the only one attached."
+        default=None,
+        metavar="[SERIAL]",
+        alone="",
+        blank=True,
+        help="Reach it through adb; alone: the only one attached.",
     )
     identity: str | None = option(default=None, metavar="FILE", help="With --ssh: the private key to use.")
     agent: bool = option(default=False, help="With --ssh: use the keys of the SSH agent.")
@@ -48,7 +52,7 @@ class AddDeviceRequest:
     over: str = option(
         default="ssh", metavar="ssh|adb", choices=("ssh", "adb"), help="With --virtual: how it is reached."
     )
-    description: str | None = option(default=None, help="One line about it; default: its model.")
+    description: str | None = option(default=None, blank=True, help="One line about it; default: its model.")
     force: bool = option(default=False, help="Write the file of a device anew as it is now.")
 
     @property
