@@ -199,7 +199,7 @@ OTHERS = [
     ((*BENCH, "--runtime", "torch"), 2, ("is a file for executorch", "zoo:x3d-xs")),
     ((*BENCH, "--seconds", "nan"), 2, ("--seconds",)),
     (("test", PROGRAM), 2, ("model/model.pte: damaged, or another kind of file", "hwbench train ARCHITECTURE")),
-    (("test", VIDEOS), 2, ("videos: Is a directory", "hwbench train ARCHITECTURE")),
+    (("test", VIDEOS), 2, ("videos/checkpoint.pt: No such file", "hwbench train ARCHITECTURE")),
     ((*SEARCH, "--study", "../x"), 2, ("study: expected a name of letters", "'../x'")),
     ((*SEARCH, "--study", 300 * "n"), 2, ("study: expected a name of at most 230 letters, got 300", "nnn...")),
     ((*SEARCH, "--study", STUDY), 2, ("exists with other settings: budget_ms was 4.2, now 4.0", "--study done-2")),
