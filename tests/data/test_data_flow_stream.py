@@ -1,5 +1,7 @@
 """Optical flow in the place of pictures: what ``--modality`` says, and the clips that come of it."""
 
+import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from hwbench.data.flow import FlowFolder, codes_of
 from hwbench.data.flow_stream import FLOW_NORMALISATION, FlowStream, FlowTransform
 from hwbench.data.sheets import show_videos
 from hwbench.data.transforms import ScaleJitter
-from hwbench.errors import InvalidValue, VideoError
+from hwbench.errors import InvalidValue, MissingDependency, VideoError
 from hwbench.spaces import resolve
 from hwbench.workspace import Workspace
 
@@ -161,7 +163,6 @@ def test_a_check_counts_the_files_of_flow(workspace: Workspace, tmp_path: Path) 
     plain, beside = check("rgb"), check("flow")
     # The two classes have the same pictures, which is a conflict and no matter of flow.
     assert beside.findings == plain.findings
-    assert check("flow:dis").findings == plain.findings
     for label, count in (("left", FRAMES - 1), ("right", FRAMES - 2)):
         for number in range(2):
             for frame in range(count):
@@ -170,6 +171,17 @@ def test_a_check_counts_the_files_of_flow(workspace: Workspace, tmp_path: Path) 
     assert [Path(one.video).parent.name for one in lacking] == ["right", "right"]
     assert all(one.failing and one.dropped for one in lacking)
     assert lacking[0].cause.endswith("6 .flo files, expected 7")
+
+
+def test_a_check_asks_for_what_computes_flow(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    clips = str(workspace.root / "clips")
+    request = hwbench.CheckDataRequest(data=clips, modality="flow:dis", jobs=0)
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    with pytest.raises(MissingDependency, match="computing optical flow needs OpenCV"):
+        hwbench.check_data(request, workspace=workspace)
+    monkeypatch.setitem(sys.modules, "cv2", types.ModuleType("cv2"))
+    plain = hwbench.check_data(hwbench.CheckDataRequest(data=clips, jobs=0), workspace=workspace)
+    assert hwbench.check_data(request, workspace=workspace).findings == plain.findings
 
 
 def test_missing_images_are_counted(tmp_path: Path) -> None:
