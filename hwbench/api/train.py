@@ -151,7 +151,9 @@ def _train(
     tuning = FineTuning.of(checkpoint_file(request.architecture), request.variant) if request.qat else None
     if tuning is not None:
         check_modality(request.modality, tuning.checkpoint)
-    weights = None if request.weights is None else checkpoint_file(str(request.weights))
+    weights = request.weights
+    if weights is not None and weights != Path(PUBLISHED):
+        weights = checkpoint_file(str(weights))
     if weights is not None and request.modality == RGB and weights.is_file():
         begun = find_checkpoint(weights, EXPECTED)
         if begun is not None:
