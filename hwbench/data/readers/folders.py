@@ -35,10 +35,11 @@ class ClassFolders:
         if not path.is_dir():
             raise InvalidFile(f"{path}: expected a folder with one folder of videos per class, got a file")
         train, val = sides(path, _is_video)
+        videos, fault = _classes(train)
         if val is None:
-            return Listing(read_folder(train), fault=_empty_class(train))
-        fault = _empty_class(train) or _empty_class(val)
-        return Listing(read_folder(train), read_folder(val), notes=_left_out(path, train, val), fault=fault)
+            return Listing(videos, fault=fault)
+        to_validate, more = _classes(val)
+        return Listing(videos, to_validate, notes=_left_out(path, train, val), fault=fault or more)
 
 
 def sides(path: Path, is_video: Callable[[Path], bool]) -> tuple[Path, Path | None]:
@@ -133,24 +134,26 @@ def read_folder(folder: Path) -> tuple[ListedVideo, ...]:
     Raises:
         InvalidFile: There are no class folders, or none holds a video.
     """
-    listed = [ListedVideo(video, sub.name) for sub in _folders(folder) for video in _videos_below(sub)]
-    if not listed:
-        raise InvalidFile(
-            _empty_class(folder)
-            or f"{folder}: expected one folder of videos per class, or train/ and val/ with such folders"
-        )
-    return tuple(listed)
+    return _classes(folder)[0]
 
 
-def _empty_class(folder: Path) -> str:
-    """What is wrong with the first class folder that holds no video; empty: all have some."""
+def _classes(folder: Path) -> tuple[tuple[ListedVideo, ...], str]:
+    """The videos of class folders, and what is wrong with the first folder that holds none; empty: all hold some."""
+    listed: list[ListedVideo] = []
+    fault = ""
     for sub in _folders(folder):
-        if not _videos_below(sub):
-            return (
+        videos = _videos_below(sub)
+        listed += [ListedVideo(video, sub.name) for video in videos]
+        if not videos and not fault:
+            fault = (
                 f"{sub}: expected videos of class {sub.name!r} ({' '.join(ENDINGS)}), found none; put some there, or "
                 "remove the folder"
             )
-    return ""
+    if not listed:
+        raise InvalidFile(
+            fault or f"{folder}: expected one folder of videos per class, or train/ and val/ with such folders"
+        )
+    return tuple(listed), fault
 
 
 def _videos_below(folder: Path) -> list[Path]:
