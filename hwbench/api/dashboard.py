@@ -64,11 +64,12 @@ class DashboardResult:
             finally:
                 ended.set()
 
-        threading.Thread(target=answer, daemon=True).start()
+        thread = threading.Thread(target=answer, daemon=True)
         try:
+            thread.start()  # a request may be answered, and interrupted, before this returns
             ended.wait()
         finally:
-            if not ended.is_set():
+            if thread.ident is not None and not ended.is_set():  # it answers, or is about to
                 self.server.shutdown()
 
     def close(self) -> None:

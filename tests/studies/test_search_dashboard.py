@@ -18,9 +18,10 @@ from hwbench.interpreter import python_environment
 from hwbench.studies.dashboard import read_only
 from hwbench.studies.storage import StudyStorage
 
-# A page whose user ends it while it answers; the answer goes out.
+# A page whose user ends it while it answers; the answer goes out. The thread that answers may be at work before the
+# one that started it goes on.
 INTERRUPTED = """
-import os, signal, time
+import os, signal, threading, time
 from contextlib import ExitStack
 from wsgiref.simple_server import make_server
 from hwbench.api.dashboard import DashboardResult
@@ -33,6 +34,13 @@ def page(environ, start_response):
     start_response("200 OK", [])
     return [b"page"]
 
+started = threading.Thread.start
+
+def start(thread):
+    started(thread)
+    time.sleep({LATE_S})
+
+threading.Thread.start = start
 server = make_server("127.0.0.1", 0, page)
 print(server.server_port, flush=True)
 with DashboardResult("mine", "", server, ExitStack()) as result:
@@ -144,8 +152,10 @@ def test_the_command_prints_its_url_and_ends_with_ctrl_c(study, workspace):
     assert "Traceback" not in err
 
 
-def test_ctrl_c_while_a_request_is_answered_ends_the_page():
-    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+@pytest.mark.parametrize("late_s", [0, 1], ids=["as it waits", "as it starts"])
+def test_ctrl_c_while_a_request_is_answered_ends_the_page(late_s):
+    script = INTERRUPTED.replace("{LATE_S}", str(late_s))
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         port = int(process.stdout.readline())
         assert ask(f"http://127.0.0.1:{port}", "GET", "/")[0] == 200
