@@ -257,6 +257,7 @@ def _profile_spaces(
         DeviceError: The device is lost; what was measured until then is published.
     """
     from hwbench.api.search_devices import SpaceListener
+    from hwbench.studies.profiling_walk import StopReason
 
     result, accuracies, tables = campaign.run(()), list[TableAccuracy](), tuple[Path, ...]()
     for number, space in enumerate(spaces):
@@ -268,7 +269,9 @@ def _profile_spaces(
                 table = replace(unmeasured.accuracy(path), space=space.name)
                 accuracies.append(table)
                 rows = f"{table.precision}: {table.rows} of {table.rows_of_space} rows"
-                speaking.say(f"{rows}; --limit {request.limit} reached, the same command goes on")
+                if table.stopped == StopReason.LIMIT:
+                    rows += f"; --limit {request.limit} reached, the same command goes on"
+                speaking.say(rows)
             continue
         _tell_few_networks(request, space, speaking)
         _tell_no_layouts(request, space, variants, speaking)

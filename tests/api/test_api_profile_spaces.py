@@ -82,6 +82,16 @@ def test_networks_alone_are_stopped_by_a_limit_that_leaves_some_out(workspace, f
     assert (again.ok, [one.stopped for one in again.accuracies]) == (8 - limit, ["rows", "rows"])
 
 
+def test_a_space_that_lacks_nothing_is_not_stopped_by_the_limit_of_another(workspace, fake):
+    ears = Keeper()
+    request = hwbench.ProfileRequest(**REQUEST, calibrate=4, networks_only=True, limit=4)
+    hwbench.profile(replace(request, space=NAMES[1]), workspace=workspace)
+    profile = hwbench.profile(request, ears, workspace=workspace).devices[0]
+    assert (profile.ok, [one.stopped for one in profile.accuracies]) == (4, ["rows", "rows"])
+    assert any(line.startswith(f"{NAMES[1]}: int8: ") for line in ears.lines)
+    assert not any("--limit 4 reached" in line for line in ears.lines)
+
+
 def test_a_limit_of_several_spaces_names_what_is_left_of_each(workspace, fake):
     """The rows of x3d-mini are chosen; those of the first space use up a part of the limit."""
     ears = Keeper()
