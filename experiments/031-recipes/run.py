@@ -38,7 +38,8 @@ HALVINGS = {
 }
 DRAWS = 600
 NETWORKS, RESULTS, OF_014 = HERE / "networks.json", HERE / "results.json", HERE.parent / "014-families"
-# The networks of 018 that are compared, and the seeds of all of them; the later networks are trained with the first.
+# The networks of 018 that are compared, and the seeds of all of them; the later networks are trained with the same
+# ones, so that what is learned from some can be judged on all.
 JUDGED, SEEDS = 48, (0, 1)
 # Further seeds of those that are compared, so that the scoreboard knows their order better.
 FURTHER_SEEDS = (2, 3)
@@ -89,7 +90,7 @@ def draw() -> None:
 
 
 def jobs() -> Iterator[Job]:
-    """Of 48 networks two trainings, the families, winners of searches, other optimizers and later networks."""
+    """Of all networks two trainings, the families, winners of searches, and other optimizers."""
     drawn = json.loads(NETWORKS.read_text())["networks"]
     networks, later = drawn[:JUDGED], drawn[JUDGED:]
     first, second = ([Job(network, seed, EPOCHS, ROWS) for network in networks] for seed in SEEDS)
@@ -107,7 +108,7 @@ def jobs() -> Iterator[Job]:
         yield from (Job({"name": name, "architecture": architecture}, seed, EPOCHS, FOUND) for seed in FOUND_SEEDS)
     for optimizer in OPTIMIZERS:
         yield from (Job(n, 0, SHORT_EPOCHS, SHORT, optimizer) for n in networks if n["name"] in COMPARED)
-    yield from (Job(network, SEEDS[0], EPOCHS, ROWS) for network in later)
+    yield from (Job(network, seed, EPOCHS, ROWS) for seed in SEEDS for network in later)
     yield from (Job(network, seed, EPOCHS, ROWS) for seed in FURTHER_SEEDS for network in networks)
 
 
