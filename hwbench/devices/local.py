@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -36,7 +36,7 @@ class LocalTransport:
 
     def __init__(self) -> None:
         self._folder: str | None = None
-        self._processes: list[LocalProcess] = []
+        self._processes: set[LocalProcess] = set()
 
     @property
     def identity(self) -> str:
@@ -69,8 +69,8 @@ class LocalTransport:
             return CommandResult(group.end(), _text(group.out), _text(group.err))
 
     def spawn(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> LocalProcess:
-        process = LocalProcess(argv, env)
-        self._processes.append(process)
+        process = LocalProcess(argv, env, self._processes.discard)
+        self._processes.add(process)
         return process
 
     def push(self, source: Path) -> str:
@@ -110,9 +110,8 @@ class LocalTransport:
         return os.path.join(self._folder, name)
 
     def close(self) -> None:
-        for process in self._processes:
+        for process in list(self._processes):
             process.close()
-        self._processes.clear()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -127,18 +126,28 @@ class LocalTransport:
 
 
 class LocalProcess:
-    """A process here whose lines are read while it runs; its stderr goes to a file, of which the end is kept."""
+    """A process here whose lines are read while it runs; its stderr goes to a file, of which the end is kept.
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str] | None) -> None:
+    Args:
+        argv: The command.
+        env: What is added to our own environment.
+        freed: Told when the process holds nothing any more.
+    """
+
+    def __init__(
+        self, argv: Sequence[str], env: Mapping[str, str] | None, freed: Callable[[LocalProcess], None]
+    ) -> None:
+        self._freed = freed
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close
         self._buffer = b""
         self._ended = False
+        self._closing = threading.Lock()
+        self._result: CommandResult | None = None
         self._process: _Group | None = None
-        self._failed: CommandResult | None = None
         try:
             self._process = _Group(argv, env, subprocess.DEVNULL, self._stderr)
         except OSError as error:
-            self._failed = _not_started(argv, error)
+            self._result = _not_started(argv, error)
 
     def read_line(self, timeout_s: float) -> str | None:
         if self._process is None:
@@ -158,26 +167,37 @@ class LocalProcess:
         return line.decode(errors="replace") if end else None
 
     def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
+        self.close()
 
     def wait(self, timeout_s: float) -> CommandResult:
         if self._process is None:
-            assert self._failed is not None
-            return self._failed
+            assert self._result is not None
+            return self._result
         try:
             status = self._process.wait(time.monotonic() + timeout_s)
         except TimeoutError:
             raise TimeoutError(f"the process has not ended after {timeout_s:g} s") from None
-        size = self._stderr.seek(0, os.SEEK_END)
-        self._stderr.seek(max(0, size - TAIL_BYTES))
-        return CommandResult(status, "", _text(self._stderr.read()))
+        with self._closing:
+            return self._judged(status)
 
     def close(self) -> None:
-        """Ends the process and frees what it held."""
-        if self._process is not None:
-            self._process.end()
-        self._stderr.close()
+        """Ends the process and frees what it held; how it ended is kept, and lines that were not read."""
+        with self._closing:
+            if self._stderr.closed:
+                return
+            if self._process is not None:
+                self._judged(self._process.end())
+                self._buffer += self._process.out
+                self._ended = True
+            self._stderr.close()
+        self._freed(self)
+
+    def _judged(self, status: int) -> CommandResult:
+        if self._result is None:
+            size = self._stderr.seek(0, os.SEEK_END)
+            self._stderr.seek(max(0, size - TAIL_BYTES))
+            self._result = CommandResult(status, "", _text(self._stderr.read()))
+        return self._result
 
 
 class _Leader(subprocess.Popen[bytes]):

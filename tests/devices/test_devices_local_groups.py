@@ -106,6 +106,25 @@ def test_19_09_what_a_command_leaves_in_its_group_ends_with_it(tmp_path):
             wait_for(lambda pid=pid: not alive(pid))
 
 
+def test_a_killed_process_is_waited_for_and_holds_no_file():
+    held = len(os.listdir("/proc/self/fd"))
+    with LocalTransport() as transport:
+        ended = [transport.spawn(["sh", "-c", "echo one; echo two; echo bad >&2; exit 3"]) for _ in range(4)]
+        for process in ended:
+            assert process.read_line(60) == "one"
+            assert process.wait(60).status == 3
+            process.kill()
+        killed = [transport.spawn(["sleep", "600"]) for _ in range(4)]
+        for process in (*killed, transport.spawn(["hwbench-no-such-program"])):
+            process.kill()
+        assert len(os.listdir("/proc/self/fd")) == held
+        assert not any(alive(process._process.pid) for process in (*ended, *killed))
+        assert [(process.wait(60).status, process.wait(60).stderr) for process in ended] == [(3, "bad\n")] * 4
+        assert [process.read_line(60) for process in ended] == ["two"] * 4
+        assert [process.read_line(60) for process in (*ended, *killed)] == [None] * 8
+        assert {process.wait(60).status for process in killed} == {-signal.SIGKILL}
+
+
 def test_19_09_one_thread_waits_while_another_kills(signalled):
     with LocalTransport() as transport:
         for _ in range(20):
