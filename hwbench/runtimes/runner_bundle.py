@@ -174,7 +174,7 @@ def _build_script(wheel: Wheel) -> str:
     words = there.command(['"$@"'], Path("runner"))
     replaced = {
         "-Lwheel/lib": "-L.",
-        "-Wl,-rpath,$ORIGIN:wheel/lib": "-Wl,-rpath,$ORIGIN",
+        "$ORIGIN:wheel/lib": "$ORIGIN",
         str(SOURCES / "runner.cpp"): "sources/runner.cpp",
     }
     quoted = [word if word == '"$@"' else "'" + replaced.get(word, word) + "'" for word in words]

@@ -114,9 +114,25 @@ def test_the_compiler_of_the_environment_comes_first(no_compiler, compiler, monk
 
 def test_a_compiler_that_cannot_do_it(compiler, tmp_path):
     compiler.write_text("#!/bin/sh\necho 'runner.cpp:3: error: concepts are not supported' >&2\nexit 1\n")
-    with pytest.raises(MissingDependency, match="concepts are not supported"):
+    with pytest.raises(MissingDependency, match=r"C\+\+20 is needed.*concepts are not supported.*a newer compiler"):
         build_runner(tmp_path / "cache", compiler=[str(compiler)])
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["runner.lock"]
+
+
+def test_what_the_linker_says_is_not_the_standards_fault(compiler, tmp_path):
+    compiler.write_text("#!/bin/sh\necho '/usr/bin/ld: error: cannot find -lgomp' >&2\nexit 1\n")
+    with pytest.raises(MissingDependency, match=r"the C\+\+ runner: .*cannot find -lgomp; install another compiler"):
+        build_runner(tmp_path / "cache", compiler=[str(compiler)])
+
+
+def test_a_wheel_in_a_folder_with_a_comma_is_linked(tmp_path):
+    wheel, folder, source = Wheel.installed(), tmp_path / "work, old", tmp_path / "empty.cpp"
+    folder.mkdir()
+    (folder / "executorch").symlink_to(wheel.root)
+    source.write_text("int main() {}\n")
+    command = Wheel(folder / "executorch", wheel.version).command(find_compiler(), tmp_path / "empty")
+    subprocess.run([str(source) if word.endswith("runner.cpp") else word for word in command], check=True)
+    assert subprocess.run([str(tmp_path / "empty")]).returncode == 0
 
 
 def test_a_disk_without_room_is_not_the_compilers_fault(compiler, tmp_path):

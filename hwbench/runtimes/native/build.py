@@ -14,6 +14,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -90,7 +91,7 @@ class Wheel:
             str(SOURCES / "runner.cpp"),
             *("-o", str(output)),
             f"-L{lib}",
-            f"-Wl,-rpath,$ORIGIN:{lib}",
+            *("-Xlinker", "-rpath", "-Xlinker", f"$ORIGIN:{lib}"),  # -Wl splits a path with a comma
             "-Wl,--no-as-needed",
             *(f"-l{name}" for name in LIBRARIES),
         ]
@@ -186,9 +187,11 @@ def _compile(wheel: Wheel, compiler: Sequence[str], cache_dir: Path, stem: str, 
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(cache_dir))
             lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
             said = next((line for line in lines if "error" in line), lines[-1])
+            of_source = re.search(r"\.(cpp|h):\d", said)
+            wanted = (" (C++20 is needed)", "a newer") if of_source else ("", "another")
             raise MissingDependency(
-                f"{compiler[0]} cannot compile the C++ runner (C++20 is needed): {said.strip()}; "
-                f"install a newer compiler: {install}"
+                f"{compiler[0]} cannot compile the C++ runner{wanted[0]}: {said.strip()}; "
+                f"install {wanted[1]} compiler: {install}"
             )
         return kept.keep(output, cache_dir, stem)
 
