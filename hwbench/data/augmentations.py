@@ -2,7 +2,7 @@
 
 A list has at most one step that crops (``scale-jitter``, ``random-resized-crop``); without one frames are cropped as
 their ``PictureSpec`` says. The other steps work on the cropped pictures, uint8 (T, 3, h, w), in the order of the list;
-normalisation comes last. ``temporal-jitter`` moves the frames of a clip before they are read.
+normalisation comes last. ``temporal-jitter`` moves the frames of a clip before they are read, within the labelled part.
 
 A step draws from the generator of its sample alone, and all frames of a clip get the same parameters. To add one: a
 class here that is decorated with ``@steps.register(NAME)``; the parameters of its class are the numbers behind the
@@ -84,17 +84,17 @@ class TransformSpec:
 
 @dataclass(frozen=True)
 class TemporalJitter:
-    """Each frame of a clip moves forward by 0 to ``frames`` frames, on its own, within the video."""
+    """Each frame of a clip moves forward by 0 to ``frames`` frames, on its own, within the labelled part."""
 
     frames: int = 1
 
     def __post_init__(self) -> None:
         _need(self.frames >= 0, "temporal-jitter: frames of 0 or more", self)
 
-    def __call__(self, indices: Indices, num_frames: int, rng: np.random.Generator) -> Indices:
-        """Indices of the moved frames."""
+    def __call__(self, indices: Indices, end: int, rng: np.random.Generator) -> Indices:
+        """Indices of the moved frames, all before ``end``."""
         moves = rng.integers(0, self.frames + 1, size=len(indices))
-        return tuple(min(index + int(move), num_frames - 1) for index, move in zip(indices, moves))
+        return tuple(min(index + int(move), end - 1) for index, move in zip(indices, moves))
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,9 @@ class Augmentation:
         """The same for another size of the result."""
         return replace(self, crop=self.crop.with_size(size))
 
-    def retimed(self, indices: Indices, num_frames: int, rng: np.random.Generator) -> Indices:
-        """The frames that are read in the place of those that were chosen."""
-        return indices if self.temporal is None else self.temporal(indices, num_frames, rng)
+    def retimed(self, indices: Indices, end: int, rng: np.random.Generator) -> Indices:
+        """The frames that are read in the place of those that were chosen, all before ``end``."""
+        return indices if self.temporal is None else self.temporal(indices, end, rng)
 
     def __call__(self, frames: Frames, rng: np.random.Generator) -> torch.Tensor:
         """uint8 (T, H, W, 3) -> float32 (3, T, h, w)."""

@@ -21,7 +21,7 @@ from hwbench.data.clip_places import ClipPlace
 from hwbench.data.clips import ClipSpec
 from hwbench.data.conventions import Indices
 from hwbench.data.decoders import PYAV, Decoder
-from hwbench.data.decoding import Frames, VideoInfo
+from hwbench.data.decoding import Frames
 from hwbench.data.failures import DecodingFailure, FailurePolicy
 from hwbench.data.flow_views import check_followed, test_view, training_view
 from hwbench.data.frame_cache import CachedVideo, FrameCache
@@ -140,11 +140,11 @@ class TrainingClips(Dataset[Sample]):
         except VideoError as error:
             return _failed(self.videos, draw.video if isinstance(draw, Draw) else draw, error)
 
-    def choose(self, part: LabelledPart, info: VideoInfo, rng: np.random.Generator) -> Indices:
-        """The frames of a random clip of a video."""
+    def choose(self, part: LabelledPart, rng: np.random.Generator) -> Indices:
+        """The frames of a random clip of a labelled part, by their indices in the video."""
         indices = part.random_clip(self.clip, rng)
         if isinstance(self.transform, Augmentation):
-            return self.transform.retimed(indices, info.num_frames, rng)
+            return self.transform.retimed(indices, part.end, rng)
         return indices
 
     def sample(self, frames: Frames, video: int, rng: np.random.Generator) -> Sample:
@@ -156,7 +156,7 @@ class TrainingClips(Dataset[Sample]):
         source = self.videos.source(video)
         with self.open(video) as file:
             part = LabelledPart.of(file.info, self.videos.parts.get(video), source.name)
-            indices = self.choose(part, file.info, rng)
+            indices = self.choose(part, rng)
             frames = part.cut(file.read(indices)) if self.modalities.rgb else None
         place = ClipPlace.of(source, file.info, part, indices, self.clip)
         # flow is cut by the numbers that the pictures were cut by

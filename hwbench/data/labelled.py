@@ -46,6 +46,11 @@ class LabelledPart:
         moment = None if part.keyframe_s is None else int(info.pts[0]) + part.keyframe_s / info.time_base
         return cls(within, first, part.box, moment)
 
+    @property
+    def end(self) -> int:
+        """Index, in the video, behind the last frame of the part."""
+        return self.first + self.info.num_frames
+
     def random_clip(self, spec: ClipSpec, rng: np.random.Generator) -> Indices:
         """Frame indices, in the video, of a clip that starts anywhere in the part, or of the one at its keyframe."""
         if self.keyframe is not None:

@@ -140,7 +140,7 @@ def _timed_sample(dataset: TrainingClips, video: int, rng: np.random.Generator, 
     with opened:
         part = LabelledPart.of(opened.info, dataset.videos.parts.get(video), source.name)
         with _timing(spent, "decode"):
-            frames = part.cut(opened.read(dataset.choose(part, opened.info, rng)))
+            frames = part.cut(opened.read(dataset.choose(part, rng)))
     if timed is not None:
         spent["decode"] -= timed.convert_s
         spent["convert"] += timed.convert_s

@@ -66,7 +66,7 @@ def train_clip(dataset: TrainingClips, index: int) -> tuple[torch.Tensor, Indice
     rng = np.random.default_rng([dataset.seed, 0, index])
     with dataset.open(index) as video:
         part = LabelledPart.of(video.info, dataset.videos.parts.get(index), video.source.name)
-        indices = dataset.choose(part, video.info, rng)
+        indices = dataset.choose(part, rng)
         pictures = dataset.transform.pictures(part.cut(video.read(indices)), rng)
         return dataset.transform.normalisation(pictures), indices, video.info
 

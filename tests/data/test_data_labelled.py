@@ -9,7 +9,18 @@ import pytest
 import torch
 from video_files import MakeVideo
 
-from hwbench.data import ClipSpec, ScaleJitter, TestClips, TestTransform, TrainingClips, open_splits, probe
+from hwbench.data import (
+    ClipSpec,
+    ScaleJitter,
+    TestClips,
+    TestTransform,
+    TrainingClips,
+    VideoList,
+    open_splits,
+    probe,
+)
+from hwbench.data.augmentations import augmentation
+from hwbench.data.encoding import write_video
 from hwbench.data.labelled import LabelledPart
 from hwbench.data.readers import ListedVideo, Listing, Part, get, readers
 from hwbench.data.samples import collate
@@ -143,3 +154,24 @@ def test_readers_take_options(video: Path, tmp_path: Path) -> None:
         assert open_splits(workspace, f"one-file:{marked}").train.classes == ("split 1",)
     finally:
         del readers._items["one-file"]
+
+
+@pytest.mark.parametrize("stride", [1, 3, 6])  # the last clips are longer than the part
+def test_frames_that_move_stay_in_the_labelled_part(tmp_path: Path, stride: int) -> None:
+    frames = np.zeros((40, 32, 32, 3), np.uint8)
+    frames[10:25] = 120  # the labelled part
+    frames[25:] = 250
+    write_video(tmp_path / "a.mp4", frames, fps=10)
+    parts = {0: Part(Fraction(1), Fraction(5, 2))}
+    videos = VideoList(tmp_path, (tmp_path / "a.mp4",), (0,), ("x",), parts=parts)
+    jitter = augmentation(["temporal-jitter:5"], ScaleJitter((16, 16)))
+    dataset = TrainingClips(videos, ClipSpec(4, stride=stride), jitter, seed=0)
+    for epoch in range(20):
+        dataset.set_epoch(epoch)
+        pictures = dataset[0].pictures
+        assert pictures is not None
+        assert (pictures.float() - 120).abs().max() < 20
+    part = LabelledPart.of(probe(tmp_path / "a.mp4"), parts[0], "a.mp4")
+    drawn = {index for seed in range(200) for index in dataset.choose(part, np.random.default_rng(seed))}
+    assert drawn <= set(range(10, part.end))
+    assert part.end - 1 in drawn
