@@ -131,23 +131,29 @@ def is_variable(info: VideoInfo) -> bool:
 
 
 class FactsCache:
-    """Facts of files, kept; those of a file that changed are not."""
+    """Facts of files, kept; those of a file that changed are not.
+
+    No error is kept: the share may be back, or the codec installed, while the file stays as it was. FFmpeg's errors do
+    not tell which of them come from the content.
+    """
 
     def __init__(self, file: Path) -> None:
         self._kept = KeptFacts(file)
 
     def get(self, task: FactTask) -> Facts | None:
-        """Facts that were kept of a file as it is now."""
+        """Facts that were kept of a file as it is now; versions before this one kept errors, too: not those."""
         text = self._kept.get(*_names(task), task.path)
         if text is None:
             return None
         with contextlib.suppress(ValueError):
             facts = json.loads(text)
-            return facts if isinstance(facts, dict) else None
+            return facts if isinstance(facts, dict) and "error" not in facts else None
         return None
 
     def put(self, task: FactTask, facts: Facts) -> None:
-        """Keeps facts; nothing of a folder, whose time of change says little."""
+        """Keeps facts; no errors, and nothing of a folder, whose time of change says little."""
+        if "error" in facts:
+            return
         self._kept.put(*_names(task), task.path, json.dumps(facts))
 
     def __enter__(self) -> FactsCache:

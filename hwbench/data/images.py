@@ -123,8 +123,10 @@ def _decode(path: Path) -> Frames:
     try:
         content = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
         image = decode_image(content, ImageReadMode.RGB, apply_exif_orientation=True)
-    except (OSError, ValueError, RuntimeError) as error:
-        text = " ".join(str(getattr(error, "strerror", None) or error).split())
+    except OSError as error:
+        raise VideoError(f"{path}: {error.strerror or error}") from None
+    except (ValueError, RuntimeError) as error:
+        text = " ".join(str(error).split())
         raise VideoError(f"{path}: {text[:200]} (damaged, or not an image)") from None
     array: Frames = (image if image.dtype == torch.uint8 else image.to(torch.int32) >> 8).to(torch.uint8).numpy()
     return np.ascontiguousarray(array.transpose(1, 2, 0))

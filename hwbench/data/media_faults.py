@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,14 @@ def naming(name: object) -> Iterator[None]:
         raise VideoError(f"{name}: {cause}") from None
     except (av.FFmpegError, OSError, ValueError, RuntimeError, EOFError, MemoryError) as error:
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise VideoError(f"{name}: {' '.join(text.split())} (damaged, or not a video)") from error
+        raise VideoError(f"{name}: {' '.join(text.split())}{_hint(error)}") from error
+
+
+def _hint(error: Exception) -> str:
+    """What an error says about the content of its file; nothing where the machine lacks rights, memory or a codec."""
+    if isinstance(error, OSError) and error.errno == errno.EIO:  # FFmpeg's word for some damaged files, too
+        return " (damaged, or its disk fails)"
+    return "" if isinstance(error, OSError | MemoryError | LookupError) else " (damaged, or not a video)"
 
 
 def check_media(media: Path | BinaryIO) -> None:

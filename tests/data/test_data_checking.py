@@ -12,7 +12,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from video_files import MakeVideo
+from video_files import MakeVideo, no_more_open_files
 
 import hwbench
 from hwbench.data import file_pool
@@ -20,7 +20,7 @@ from hwbench.data.checking import CheckedData, check_listing
 from hwbench.data.clean_lists import check_target, write_lists
 from hwbench.data.decoding import VideoInfo, probe
 from hwbench.data.encoding import write_video
-from hwbench.data.file_facts import FactsCache, FactTask, find_facts
+from hwbench.data.file_facts import Facts, FactsCache, FactTask, find_facts
 from hwbench.data.file_pool import FileFailure, FilePool
 from hwbench.data.findings import KINDS, Content, findings_of
 from hwbench.data.listings import DataListing, SplitVideo, open_listing
@@ -519,3 +519,31 @@ def test_a_video_that_hangs_is_unreadable_and_is_tried_again(workspace: Workspac
     assert (finding.kind, finding.cause) == ("unreadable", "no result after 5 s")
     with FactsCache(workspace.state / "cache" / "videos" / "facts.sqlite") as cache:
         assert cache.get(FactTask("probe", hanging.source, file)) is None
+
+
+@pytest.mark.parametrize("kind", ["probe", "decode", "bytes"])
+def test_what_the_machine_could_not_read_is_read_again(
+    kind: str, workspace: Workspace, clips: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = clips / "train" / "run" / "train.mp4"
+    shutil.copy(train, train.with_name("copy.mp4"))
+
+    def find(task: FactTask) -> Facts:
+        with no_more_open_files() if (task.kind, task.path) == (kind, train) else contextlib.nullcontext():
+            return find_facts(task)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hwbench.data.checking.find_facts", find)
+        checked = check(workspace, clips, decode=kind == "decode")
+    unreadable = [one.cause for one in checked.findings if one.kind == "unreadable"]
+    assert unreadable == ([] if kind == "bytes" else ["Too many open files"])
+    checked = check(workspace, clips, decode=kind == "decode")
+    assert (kinds(checked), len(checked.clean)) == ([("duplicate", "train.mp4")], 4)
+    assert "the same bytes as" in checked.findings[0].cause
+
+
+def test_errors_that_an_earlier_version_kept_are_not_believed(workspace: Workspace, clips: Path) -> None:
+    check(workspace, clips)
+    with contextlib.closing(sqlite3.connect(workspace.state / "cache" / "videos" / "facts.sqlite")) as kept, kept:
+        kept.execute("""UPDATE facts SET facts = '{"error": "Permission denied (damaged, or not a video)"}'""")
+    assert check(workspace, clips).ok

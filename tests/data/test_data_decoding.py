@@ -1,3 +1,4 @@
+import errno
 import gc
 import multiprocessing
 import os
@@ -12,6 +13,7 @@ import pytest
 from video_files import MakeVideo, frame_numbers, write_cover, write_streams
 
 from hwbench.data.decoding import VideoFile, probe, read_frames
+from hwbench.data.media_faults import naming
 from hwbench.errors import InvalidValue, VideoError
 
 # name of the file, how it is made
@@ -365,3 +367,21 @@ def test_deep_colour_and_hdr(make_video: MakeVideo, codec: str, options: dict[st
     assert frame_numbers(frames) == list(range(20))
     with av.open(str(path)) as file:
         assert next(file.decode(video=0)).format.name == "yuv420p10le"
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied"), "a.mp4: Permission denied"),
+        (OSError(errno.EIO, "Input/output error"), "a.mp4: Input/output error (damaged, or its disk fails)"),
+        (av.error.MemoryError(errno.ENOMEM, "Cannot allocate memory"), "a.mp4: Cannot allocate memory"),
+        (MemoryError(), "a.mp4: MemoryError"),
+        (av.error.DecoderNotFoundError(1, "Decoder not found"), "a.mp4: Decoder not found"),
+        (av.error.InvalidDataError(1, "Invalid data"), "a.mp4: Invalid data (damaged, or not a video)"),
+        (av.error.EOFError(1, "End of file"), "a.mp4: End of file (damaged, or not a video)"),
+    ],
+)
+def test_only_errors_of_the_content_are_called_damage(error: Exception, says: str) -> None:
+    with pytest.raises(VideoError) as caught, naming("a.mp4"):
+        raise error
+    assert str(caught.value) == says

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torchvision.io import write_jpeg, write_png
-from video_files import MakeVideo, gradient_frames
+from video_files import MakeVideo, gradient_frames, no_more_open_files
 
 from hwbench.data import ClipSpec, FailurePolicy, ListedVideo, Listing, ScaleJitter, TrainingClips, read_frames
 from hwbench.data.archives import ArchiveMember, FileRange, MemorySource
@@ -234,3 +234,12 @@ def test_frames_are_those_that_were_drawn(tmp_path: Path) -> None:
         write_png(torch.from_numpy(frame.transpose(2, 0, 1).copy()), str(tmp_path / f"f{number}.png"))
     with FrameFolder(tmp_path).open() as video:
         assert np.array_equal(video.read(range(12)), gradient_frames(12, 4, 8))
+
+
+def test_a_machine_at_its_limits_is_not_taken_for_damage(make_video: MakeVideo, tmp_path: Path) -> None:
+    video = make_video("video.mp4")
+    with no_more_open_files(), pytest.raises(VideoError, match=r"video\.mp4: Too many open files$"):
+        FileSource(video).open()
+    opened = images(tmp_path / "source", video).open()
+    with no_more_open_files(), pytest.raises(VideoError, match=r"film_1\.png: Too many open files$"):
+        opened.read((1,))

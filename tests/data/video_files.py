@@ -8,6 +8,7 @@ from pathlib import Path
 
 import av
 import numpy as np
+import pytest
 
 MakeVideo = Callable[..., Path]
 
@@ -22,6 +23,18 @@ def gradient_frames(count: int, height: int, width: int) -> np.ndarray:
 def frame_numbers(frames: np.ndarray) -> list[int]:
     """The numbers which ``gradient_frames`` wrote into frames."""
     return [round((float(frame.mean()) - 4) / 8) for frame in frames]
+
+
+@contextlib.contextmanager
+def no_more_open_files() -> Iterator[None]:
+    """No file can be opened here: the process is at its limit."""
+    resource = pytest.importorskip("resource", reason="limits of a process are those of POSIX")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @contextlib.contextmanager
