@@ -32,7 +32,7 @@ from hwbench.training.quantized import Quantization, calibrated, packed, require
 from hwbench.training.recipe import Recipe
 from hwbench.training.resources import Resources
 from hwbench.training.run_lock import training_alone
-from hwbench.training.state import begun_in, check_same_run, remove_states
+from hwbench.training.state import POLICY, begun_in, check_same_run, remove_states
 from hwbench.training.teacher import Teacher
 from hwbench.training.tensorboard import FOLDER as TENSORBOARD
 from hwbench.workspace import Workspace, write_bytes, writing
@@ -335,11 +335,19 @@ def run_folder(
     start: StartingWeights | FineTuning | None = None,
     teacher: Teacher | None = None,
 ) -> Path:
-    """The folder of a run that was given none: below ``runs/``, the same for the same run and another for another."""
+    """The folder of a run that was given none: below ``runs/``, the same for the same run and another for another.
+
+    What is done about unreadable videos makes no other folder: a run that stopped at one goes on with ``skip``.
+    """
     facts = fingerprint(data.training, recipe, _identity(network, start, teacher) | data.reading.facts())
+    before = workspace.root / "runs" / _folder_name(network, facts)  # runs under skip and replace had their own once
+    return before if before.is_dir() else before.with_name(_folder_name(network, facts | {POLICY: FailurePolicy.RAISE}))
+
+
+def _folder_name(network: Network, facts: Mapping[str, str]) -> str:
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     name = re.sub(r"[^A-Za-z0-9.]+", "-", network.name)[:40].strip("-")
-    return workspace.root / "runs" / f"{name}-{digest[:10]}"
+    return f"{name}-{digest[:10]}"
 
 
 def _identity(network: Network, start: StartingWeights | FineTuning | None, teacher: Teacher | None) -> dict[str, str]:

@@ -318,9 +318,10 @@ def check_same_run(path: Path, stored: object, wanted: Mapping[str, str]) -> Non
         differ = [key for key in differ if key != POLICY]
     if differ:
         changes = _changes(differ, stored, wanted)
-        raise InvalidValue(
-            f"{path}: belongs to another run ({changes}); start over with --fresh or choose another --out"
-        )
+        ways = "start over with --fresh or choose another --out"
+        if differ == [POLICY] and POLICY in stored:
+            ways = f"go on with --on-error {stored[POLICY]}, {ways}"
+        raise InvalidValue(f"{path}: belongs to another run ({changes}); {ways}")
 
 
 def _changes(names: Iterable[str], stored: Mapping[str, Any], wanted: Mapping[str, str]) -> str:

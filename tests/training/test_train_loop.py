@@ -150,7 +150,7 @@ def test_a_run_goes_on_with_what_is_advised_after_an_unreadable_video(
     whole, _ = run(clips)
     parts, _ = run(data(data_root, FailurePolicy.SKIP), tmp_path)
     assert same(whole, parts)
-    with pytest.raises(InvalidValue, match="on_error: skip there, raise now"):
+    with pytest.raises(InvalidValue, match=r"on_error: skip there, raise now\); go on with --on-error skip,"):
         run(clips, tmp_path)
 
 

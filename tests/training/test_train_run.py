@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ import hwbench
 import hwbench.cli.train  # registers the commands
 import hwbench.data.builtin
 from hwbench.cli.main import main
-from hwbench.data import ClipSpec
+from hwbench.data import ClipSpec, FailurePolicy
 from hwbench.data.synthetic import prepare
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.specs import BlockSpec, Network, TensorSpec
@@ -35,7 +36,8 @@ from hwbench.training import (
     train,
 )
 from hwbench.training.description import read_description
-from hwbench.training.state import check_same_run
+from hwbench.training.loop import fingerprint
+from hwbench.training.state import STEP, check_same_run
 from hwbench.workspace import Workspace
 
 NETWORK = Network(
@@ -159,6 +161,41 @@ def test_the_folder_of_a_run_is_its_own(workspace: Workspace) -> None:
     }  # fmt: skip
     assert len(folders) == 4
     assert all(folder.parent == workspace.root / "runs" for folder in folders)
+
+
+def test_a_run_has_one_folder_whatever_is_done_about_unreadable_videos(workspace: Workspace) -> None:
+    policies = [FailurePolicy.RAISE, FailurePolicy.SKIP, FailurePolicy.REPLACE]
+    data = [open_data(workspace, "synthetic", (4, 16, 16), RECIPE, policy=policy) for policy in policies]
+    (folder,) = {run_folder(workspace, RECIPE, NETWORK, one) for one in data}
+
+    def stop(progress: TrainingProgress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(RECIPE, NETWORK, data[0], folder, progress=stop)
+    assert (folder / STEP).is_file()
+    steps: list[int] = []
+    train(RECIPE, NETWORK, data[1], folder, progress=lambda progress: steps.append(progress.step))
+    assert steps[0] > 1  # the step before is not done again
+    for other, name in ((data[0], "raise"), (data[2], "replace")):
+        with pytest.raises(InvalidValue, match=rf"on_error: skip there, {name} now\); go on with --on-error skip"):
+            train(RECIPE, NETWORK, other, folder)
+
+
+def test_a_run_under_skip_of_before_is_found_in_its_own_folder(workspace: Workspace) -> None:
+    data = {
+        policy: open_data(workspace, "synthetic", (4, 16, 16), RECIPE, policy=policy)
+        for policy in (FailurePolicy.RAISE, FailurePolicy.SKIP)
+    }
+    folder = run_folder(workspace, RECIPE, NETWORK, data[FailurePolicy.RAISE])
+    network = {"network": ">".join(block.key for block in NETWORK.blocks) + "@" + NETWORK.input.key}
+    facts = fingerprint(data[FailurePolicy.SKIP].training, RECIPE, network)
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:10]
+    before = folder.with_name(folder.name[:-10] + digest)
+    assert before != folder
+    before.mkdir(parents=True)
+    assert run_folder(workspace, RECIPE, NETWORK, data[FailurePolicy.SKIP]) == before
+    assert run_folder(workspace, RECIPE, NETWORK, data[FailurePolicy.RAISE]) == folder
 
 
 def test_two_runs_do_not_share_a_folder(workspace: Workspace, tmp_path: Path) -> None:
@@ -302,8 +339,12 @@ def test_unreadable_videos_on_the_command_line(workspace: Workspace, capsys: pyt
     assert any(str(path) in talk for path in bad)
     status, result, talk = run(capsys, *command, "--on-error", "skip", "--workers", "0")
     assert status == 0
+    assert len([*(workspace.root / "runs").iterdir()]) == 1  # as the error advised, that run went on
     assert result["unreadable"] == sorted(map(str, bad))
     assert all(str(path) in talk for path in bad)
     assert run(capsys, *command, "--on-error", "skip", "--workers", "0")[1] == result
-    status, result, _ = run(capsys, *command, "--on-error", "replace", "--workers", "2")
+    status, _, talk = run(capsys, *command)
+    assert status == 2
+    assert "(on_error: skip there, raise now); go on with --on-error skip, start over with --fresh or" in talk
+    status, result, _ = run(capsys, *command, "--on-error", "replace", "--workers", "2", "--fresh")
     assert result["unreadable"] == sorted(map(str, bad))
