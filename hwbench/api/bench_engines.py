@@ -34,7 +34,8 @@ class EngineTime:
         result: As of this engine alone.
         ratio: Its median over that of the fastest engine.
         noise: Whether chance alone explains the difference from the fastest: the 95 % interval of the mean logarithm of
-            the ratio has 0 in it. Session by session where both have equally many, since those are of the same minute.
+            the ratio has 0 in it. Round by round, since sessions of one round are of the same minute, where at least
+            two rounds count in both; rounds with a session that does not count in one of them are left out.
     """
 
     result: BenchResult
@@ -208,13 +209,19 @@ def differ(these: Sequence[Session], those: Sequence[Session]) -> bool:
     """Whether two engines differ by more than chance, by their session medians; see ``EngineTime.noise``."""
     from hwbench.specs.timing import student_t95
 
+    changes = _changes_by_round(these, those)
+    if len(changes) >= 2:
+        error = statistics.stdev(changes) / math.sqrt(len(changes))
+        return abs(statistics.fmean(changes)) > student_t95(len(changes) - 1) * error
     left, right = ([math.log(session.median_s) for session in some] for some in (these, those))
     if min(len(left), len(right)) < 2:
         return False
-    if len(left) == len(right):
-        changes = [a - b for a, b in zip(left, right, strict=True)]
-        error = statistics.stdev(changes) / math.sqrt(len(changes))
-        return abs(statistics.fmean(changes)) > student_t95(len(changes) - 1) * error
     squares = [statistics.variance(some) / len(some) for some in (left, right)]
     error = math.sqrt(sum(squares))
     return abs(statistics.fmean(left) - statistics.fmean(right)) > student_t95(min(len(left), len(right)) - 1) * error
+
+
+def _changes_by_round(these: Sequence[Session], those: Sequence[Session]) -> list[float]:
+    """Logarithm of the ratio of the session medians in each round that both have."""
+    by_round = {session.round: session.median_s for session in those if session.round is not None}
+    return [math.log(session.median_s / by_round[session.round]) for session in these if session.round in by_round]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hwbench.devices import Device
@@ -30,8 +31,8 @@ def measure_interleaved(
 ) -> list[Measurement]:
     """Times files of different runtimes: one session of each a round, in fresh random order; nothing is stored.
 
-    All take part in every round until each that runs has the sessions that it needs, so that session ``i`` of one file
-    is of the same minute as session ``i`` of the others.
+    All take part in every round until each that runs has the sessions that it needs. Each session has its
+    ``Session.round``: sessions of one round are of the same minute, whichever of the others are doubted.
 
     Args:
         artifacts: One file for each runtime.
@@ -124,14 +125,19 @@ class _EngineSessions:
         failures = () if spared else self.failures
         return measurement(self.artifact, device, self.bench, self._timing, self.found, failures)
 
-    def take(self, seed: int) -> None:
-        """Takes one more session; a runner that ends again and again is a failure of its engine alone."""
+    def take(self, round: int) -> None:
+        """Takes the session of a round; a runner that ends again and again is a failure of its engine alone."""
+
+        def keep(artifact: Artifact, session: Session) -> None:
+            taken = replace(session, round=round)
+            self.found.append((taken, "" if self._emulated else doubt(taken, undisturbed=self._known)))
+
         try:
             self.failures = measure_sessions(
                 [self.artifact],
                 rounds=1,
-                seed=seed,
-                on_session=self._keep,
+                seed=round,
+                on_session=keep,
                 bench=self.bench,
                 timing=self._timing,
                 undisturbed=self._known,
@@ -139,6 +145,3 @@ class _EngineSessions:
         except DeviceError as error:
             self.lost = error
             self.failures = [MeasurementFailure(self.artifact.workload, Outcome.LOST, str(error))]
-
-    def _keep(self, artifact: Artifact, session: Session) -> None:
-        self.found.append((session, "" if self._emulated else doubt(session, undisturbed=self._known)))

@@ -91,7 +91,8 @@ class Session:
     core was shared: they are thrown away, except where there are hardly others. ``drift`` tells how much slower than
     usual the machine was: by the clock where that is known, else by the sentinel. ``peak_memory_bytes`` is the most
     that the process of the runner has had in memory so far, engine and runner included; 0: unknown, as in sessions that
-    come from a store.
+    come from a store. ``round`` is the number of the round in which files were visited in turn: sessions of one round
+    are of the same minute; None: unknown, as in sessions that come from a store.
     """
 
     samples_s: tuple[float, ...]
@@ -108,6 +109,7 @@ class Session:
     memory: float = 0.0
     disturbed: int = 0
     peak_memory_bytes: int = 0
+    round: int | None = None
 
     @property
     def median_s(self) -> float:

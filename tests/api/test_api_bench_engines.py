@@ -53,7 +53,7 @@ def result(workspace):
 
 
 def timed(runtime, *medians_ms):
-    sessions = tuple(Session((ms / 1e3,) * 5) for ms in medians_ms)
+    sessions = tuple(Session((ms / 1e3,) * 5, round=number) for number, ms in enumerate(medians_ms))
     measured = Measurement(BLOCK, Target("local", runtime, "1", 1), Timing(), Outcome.OK, sessions)
     return hwbench.BenchResult("net", "fp32", LatencyStats.of(sessions), measured)
 
@@ -98,8 +98,10 @@ def test_sessions_of_the_same_minute_are_held_against_each_other():
     same = timed("c", 10.4, 19.5, 12.5, 29.0, 11.2)
     assert differ(slower.measurement.sessions, fast.measurement.sessions)
     assert not differ(same.measurement.sessions, fast.measurement.sessions)
-    assert not differ(slower.measurement.sessions[:4], fast.measurement.sessions)  # no longer in pairs
+    assert differ(slower.measurement.sessions[:4], fast.measurement.sessions)
     assert not differ(slower.measurement.sessions[:1], fast.measurement.sessions)
+    unpaired = [replace(one, round=None) for one in slower.measurement.sessions]
+    assert not differ(unpaired, fast.measurement.sessions)
     far = timed("d", 90.0, 91.0, 92.0)
     assert differ(far.measurement.sessions, fast.measurement.sessions)
     ordered = ranked([far, slower, fast])
@@ -203,6 +205,32 @@ def test_what_is_told_of_an_engine_names_it(workspace, artifacts, monkeypatch):
     measured = "after 5 sessions of 10 ms (median)"
     assert f"timeout: took longer than 62 s, {measured}; leave the device alone" in left.reason
     assert "--seconds " in left.reason
+
+
+def test_a_doubted_session_takes_its_round_from_the_comparison_and_shifts_no_other(
+    workspace, artifacts, tmp_path, monkeypatch
+):
+    """Engines a tenth apart in every round; rounds differ by a fifth, and another one is doubted of each engine."""
+    doubted, turns = {"torchscript": 1, "torch": 4}, dict.fromkeys(("torchscript", "torch"), 0)
+
+    def visit(some, *, on_session, **options):
+        (artifact,) = some
+        number = turns[artifact.runtime]
+        turns[artifact.runtime] += 1
+        median_s = 0.003 * (1.2 if number % 2 else 1.0) * (1.1 if artifact.runtime == "torch" else 1.0)
+        jitter = 1 + 0.001 * (number % 3)
+        two_modes = (10.0,) * 2 if number == doubted[artifact.runtime] else ()
+        on_session(artifact, Session((median_s * jitter,) * 5 + two_modes))
+        return []
+
+    monkeypatch.setattr(interleaved, "measure_sessions", visit)
+    runners_but_of("none", None, monkeypatch)
+    timing = Timing(min_rounds=5, max_rounds=7)
+    device = load_device(workspace, "local")
+    faster, slower = interleaved.measure_interleaved(artifacts, device, cache_dir=tmp_path, timing=timing)
+    assert differ(slower.sessions, faster.sessions)
+    assert [one.round for one in faster.sessions] == [0, 2, 3, 4, 5, 6]
+    assert [one.round for one in slower.sessions] == [0, 1, 2, 3, 5, 6]
 
 
 @pytest.mark.parametrize(("last", "outcome"), [(5, Outcome.OK), (4, Outcome.TIMEOUT)])
