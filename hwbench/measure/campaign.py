@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import statistics
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,9 +18,10 @@ from typing import Any, Protocol
 from hwbench.errors import DeviceLost, DeviceUnreachable
 from hwbench.measure.build_ahead import BuildAhead, Following, nothing_follows
 from hwbench.measure.builder import BuildFailure
-from hwbench.measure.drift import OnDrift, Undisturbed, by_clock
+from hwbench.measure.drift import OnDrift, by_clock
 from hwbench.measure.failures import MeasurementFailure
-from hwbench.measure.quality import doubt, sessions_needed, usual_cores, verdict
+from hwbench.measure.judge import Judge
+from hwbench.measure.quality import sessions_needed, verdict
 from hwbench.measure.store import MeasurementStore
 from hwbench.measure.store_types import RowPurpose, fingerprint, no_build
 from hwbench.specs import Artifact, Measurement, Outcome, Repeatability, Session, Target, Timing, Workload
@@ -261,14 +261,13 @@ class Campaign:
         self, rows: dict[Workload, _Row], rounds: int, turn: int, watch: CampaignWatch
     ) -> Sequence[MeasurementFailure]:
         clocks = [session.clock_hz for row in rows.values() for session, _ in row.sessions]
-        undisturbed = self.store.undisturbed(self.conditions)
+        judge = Judge(self.target.threads, self.emulated, self.store.undisturbed(self.conditions), clocks)
         first = {workload: len(row.fresh) for workload, row in rows.items()}
 
         def keep(artifact: Artifact, session: Session) -> None:
             row = rows[artifact.workload]
-            clocks.append(session.clock_hz)
-            undisturbed.add(session)
-            suspect = self._doubt(session, clocks, undisturbed, row)
+            judge.undisturbed.add(session)
+            suspect = judge.first(session, row.sessions)
             row.add(session, suspect, self.store.add_session(row.id, session, suspect=suspect, run=run))
             watch.visited(artifact.workload)
 
@@ -276,7 +275,7 @@ class Campaign:
             row = rows[artifact.workload]
             place, stored = row.fresh[first[artifact.workload] + number]
             corrected = replace(row.sessions[place][0], drift=drift)
-            suspect = self._doubt(corrected, clocks, undisturbed, row)
+            suspect = judge.doubt(corrected, row.sessions)
             self.store.correct_session(stored, drift, suspect=suspect)
             row.sessions[place] = (corrected, suspect)
 
@@ -295,16 +294,11 @@ class Campaign:
                 drift = by_clock(session.probe_s, clock_s, follow) if session.probe_s and clock_s else session.drift
                 moved = abs(drift - session.drift) > SAME_DRIFT
                 judged = replace(session, drift=drift) if moved else session
-                suspect = suspect or self._doubt(judged, clocks, undisturbed, row)
+                suspect = suspect or judge.doubt(judged, row.sessions)
                 if moved or suspect != row.sessions[place][1]:
                     self.store.correct_session(number, judged.drift, suspect=suspect)
                     row.sessions[place] = (judged, suspect)
         return failures
-
-    def _doubt(self, session: Session, clocks: Sequence[float], undisturbed: Undisturbed, row: _Row) -> str:
-        """Why a session cannot be trusted; under emulation none is a latency, and all are as good as another."""
-        usual = usual_cores([one for one, _ in row.sessions]) if self.target.threads > 1 else 1.0
-        return "" if self.emulated else doubt(session, statistics.median(clocks), undisturbed, usual)
 
     def _close_done(self, rows: dict[Workload, _Row], watch: CampaignWatch) -> None:
         for workload in [w for w, row in rows.items() if not sessions_needed(row.sessions, self.timing)]:

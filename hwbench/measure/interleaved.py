@@ -12,8 +12,8 @@ from hwbench.errors import DeviceError
 from hwbench.measure.bench import Bench, open_benches
 from hwbench.measure.drift import Undisturbed
 from hwbench.measure.failures import MeasurementFailure
+from hwbench.measure.judge import Judge, JudgedSessions
 from hwbench.measure.on_device import measurement, protocol_for
-from hwbench.measure.quality import doubt, sessions_needed
 from hwbench.measure.runner import measure_sessions
 from hwbench.specs import Artifact, Measurement, Outcome, Session, Target, Timing
 
@@ -106,31 +106,30 @@ class _EngineSessions:
         undisturbed: Callable[[Mapping[str, str]], Undisturbed] | None,
     ) -> None:
         self.artifact, self.bench = artifact, bench
-        self.found: list[tuple[Session, str]] = []
         self.failures: Sequence[MeasurementFailure] = ()
         # What ended the runner, or took the device away, where that is not about the file.
         self.lost: DeviceError | None = None
-        self._emulated, self._timing = device.emulated, timing
+        self._timing = timing
         self._known = undisturbed(bench.conditions) if undisturbed else Undisturbed()
+        self._taken = JudgedSessions(Judge(bench.threads, device.emulated, self._known), timing)
 
     @property
     def needed(self) -> bool:
         """Whether it can be judged only after more sessions."""
-        return sessions_needed(self.found, self._timing) > 0
+        return self._taken.needed > 0
 
     def measurement(self, device: Device) -> Measurement:
         """What came of the file."""
         # Time that ran out in a session more than the file needs takes nothing from those before.
         spared = not self.needed and all(one.outcome is Outcome.TIMEOUT for one in self.failures)
         failures = () if spared else self.failures
-        return measurement(self.artifact, device, self.bench, self._timing, self.found, failures)
+        return measurement(self.artifact, device, self.bench, self._timing, self._taken, failures)
 
     def take(self, round: int) -> None:
         """Takes the session of a round; a runner that ends again and again is a failure of its engine alone."""
 
         def keep(artifact: Artifact, session: Session) -> None:
-            taken = replace(session, round=round)
-            self.found.append((taken, "" if self._emulated else doubt(taken, undisturbed=self._known)))
+            self._taken.add(replace(session, round=round))
 
         try:
             self.failures = measure_sessions(

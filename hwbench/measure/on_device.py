@@ -19,7 +19,8 @@ from hwbench.measure.builder import Builder
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.drift import Drift, OnDrift, Pauses, Undisturbed
 from hwbench.measure.failures import MeasurementFailure
-from hwbench.measure.quality import REPEATS, doubt, sessions_needed, verdict
+from hwbench.measure.judge import Judge, JudgedSessions
+from hwbench.measure.quality import REPEATS, verdict
 from hwbench.measure.repeatability import compare_with_itself
 from hwbench.measure.runner import measure_sessions
 from hwbench.measure.sentinel import build_sentinel
@@ -134,7 +135,6 @@ def measure_artifact(
         DeviceError: The device does not answer.
     """
     timing = protocol_for(device, timing)
-    found: list[tuple[Session, str]] = []
     with open_bench(
         device,
         artifact.runtime,
@@ -145,26 +145,27 @@ def measure_artifact(
         report=report,
     ) as bench:
         known = undisturbed(bench.conditions) if undisturbed else Undisturbed()
+        taken = JudgedSessions(Judge(bench.threads, device.emulated, known), timing)
         most = timing.max_rounds + REPEATS if bench.runner.kind == PYTHON else 0
 
         def keep(artifact: Artifact, session: Session) -> None:
-            found.append((session, "" if device.emulated else doubt(session, undisturbed=known)))
-            if most and not sessions_needed(found, timing):
+            taken.add(session)
+            if most and not taken.needed:
                 raise _Enough
 
         failures: Sequence[MeasurementFailure] = ()
         with contextlib.suppress(_Enough):
-            while not failures and (rounds := sessions_needed(found, timing)):
+            while not failures and (rounds := taken.needed):
                 failures = measure_sessions(
                     [artifact],
                     rounds=max(rounds, most),
-                    seed=len(found),
+                    seed=len(taken),
                     on_session=keep,
                     bench=bench,
                     timing=timing,
                     undisturbed=known,
                 )
-    return measurement(artifact, device, bench, timing, found, failures)
+    return measurement(artifact, device, bench, timing, taken, failures)
 
 
 class _Enough(Exception):
@@ -176,17 +177,18 @@ def measurement(
     device: Device,
     bench: Bench,
     timing: Timing,
-    taken: Sequence[tuple[Session, str]],
+    taken: JudgedSessions,
     failures: Sequence[MeasurementFailure],
 ) -> Measurement:
-    """What came of one file: its sessions, each with why it is doubted, or why there are no more."""
-    outcome, reason = (failures[0].outcome, failures[0].reason) if failures else verdict(taken, timing)
+    """What came of one file: its sessions, judged by all of them, or why there are no more."""
+    sessions = taken.judged()
+    outcome, reason = (failures[0].outcome, failures[0].reason) if failures else verdict(sessions, timing)
     return Measurement(
         workload=artifact.workload,
         target=Target(device.name, artifact.runtime, artifact.version, bench.threads),
         timing=timing,
         outcome=outcome,
-        sessions=trusted(taken, timing),
+        sessions=trusted(sessions, timing),
         reason=reason,
         artifact_sha256=artifact.sha256,
         conditions=bench.conditions,
