@@ -72,7 +72,7 @@ class BenchResult:
         if self.profile is not None:
             from hwbench.measure.profile_groups import profile_to_json
 
-            on_the_wall = not preempted_sessions(self.measurement)
+            on_the_wall = not sessions_by_processor_time(self.measurement)
             found["profile"] = profile_to_json(self.profile, self.stats.median_s if on_the_wall else None)
         if self.sustained is not None:
             found["sustained"] = course_to_json(self.sustained)
@@ -203,7 +203,7 @@ def _profiled(
 def _remainder(profile: FileProfile, untraced: BenchResult) -> str:
     """What there is to say of the latency that is not in operations; an empty text where they are nearly all of it."""
     median_s = untraced.stats.median_s
-    if preempted_sessions(untraced.measurement):
+    if sessions_by_processor_time(untraced.measurement):
         return (
             "the latency counts by processor time and the operations by the clock on the wall: what is not in "
             "operations is not known"
@@ -302,11 +302,7 @@ def stats_of(
         broken = from_user and measured.outcome in (Outcome.LOAD, Outcome.CRASH)
         text = f"{artifact.path}: {measured.outcome}: {measured.reason}"
         raise InvalidFile(f"{text}; export it again") if broken else CheckFailed(f"{text}; {advice_for(measured)}")
-    if shared := preempted_sessions(measured):
-        listener.say(
-            f"other programs kept taking the core: {shared} of {len(measured.sessions)} sessions count by processor "
-            "time, which is some per cent more than a free core takes"
-        )
+    tell_preempted_sessions(measured, listener)
     return LatencyStats.of(measured.sessions)
 
 
@@ -322,9 +318,39 @@ def advice_for(failed: Measurement) -> str:
     )
 
 
-def preempted_sessions(measured: Measurement) -> int:
+def sessions_by_processor_time(measured: Measurement) -> int:
     """How many of the sessions count by processor time, which leaves out the waiting for the core."""
-    return sum(session.preempted for session in measured.sessions)
+    return sum(session.by_processor_time for session in measured.sessions)
+
+
+def tell_preempted_sessions(measured: Measurement, listener: Listener) -> None:
+    """Says by which clock the sessions count that were preempted; under emulation no session is a latency."""
+    if measured.emulated:
+        return
+    on_the_wall = sum(session.preempted and not session.by_processor_time for session in measured.sessions)
+    parts = _parts_of_processor_time(measured)
+    told = "other programs kept taking the core: {} of " + f"{len(measured.sessions)} sessions count by "
+    if on_the_processor := sessions_by_processor_time(measured):
+        more = (
+            f"which is that of {parts}: an upper bound"
+            if parts
+            else "which is some per cent more than a free core takes"
+        )
+        listener.say(f"{told.format(on_the_processor)}processor time, {more}")
+    if on_the_wall:
+        why = f", since their processor time is that of {parts}" if parts else ""
+        listener.say(
+            f"{told.format(on_the_wall)}the clock on the wall, waiting included{why}: the latency is an upper bound"
+        )
+
+
+def _parts_of_processor_time(measured: Measurement) -> str:
+    """What the processor time of a sample is made of where it is more than the sample on a free core; else empty."""
+    from hwbench.specs import CacheState
+
+    threads = "all threads together" if measured.target.threads > 1 else ""
+    emptying = "sample and emptying the caches" if measured.timing.cache is CacheState.FLUSH else ""
+    return " and of ".join(part for part in (threads, emptying) if part)
 
 
 def tell_missing_samples(stats: LatencyStats, measured: Measurement, samples: int, listener: Listener) -> None:

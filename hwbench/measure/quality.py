@@ -3,7 +3,8 @@
 What counts is the median of a session, which a few disturbed samples do not move: on a shared machine, sessions that
 had the processor for half of the time have the same median within 1 %, as long as a preemption is rarer than a sample.
 Such sessions are not doubted; those whose median may have moved are kept, and others are taken, up to a limit. Where
-the core is shared all the time, so that too few others come, the processor time of those that were preempted counts.
+the core is shared all the time, so that too few others come, the processor time of those that were preempted counts,
+where it is less than their time on the wall.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def no_build(workload: Workload) -> str:
 
 def trusted(sessions: Sequence[tuple[Session, str]], timing: Timing) -> tuple[Session, ...]:
     """The sessions that count: the clean ones where they are at least ``timing.min_rounds``, else all; of those that
-    are doubted then, the time on the processor (``Session.on_the_processor``).
+    are doubted then, the time on the processor where it is less (``Session.on_the_processor``).
     """
     clean = tuple(session for session, suspect in sessions if not suspect)
     if len(clean) >= timing.min_rounds:

@@ -92,7 +92,8 @@ class Session:
     usual the machine was: by the clock where that is known, else by the sentinel. ``peak_memory_bytes`` is the most
     that the process of the runner has had in memory so far, engine and runner included; 0: unknown, as in sessions that
     come from a store. ``round`` is the number of the round in which files were visited in turn: sessions of one round
-    are of the same minute; None: unknown, as in sessions that come from a store.
+    are of the same minute; None: unknown, as in sessions that come from a store. ``by_processor_time`` says that
+    ``on_the_processor`` has replaced the time on the wall.
     """
 
     samples_s: tuple[float, ...]
@@ -110,6 +111,7 @@ class Session:
     disturbed: int = 0
     peak_memory_bytes: int = 0
     round: int | None = None
+    by_processor_time: bool = False
 
     @property
     def median_s(self) -> float:
@@ -131,13 +133,15 @@ class Session:
 
         On a core that others share all the time every sample waits, as long as one of the others may run. Processor
         time leaves that out; caches that the others have emptied stay in it (3 to 5 % of networks of 3 to 8 ms,
-        ``experiments/028-crowded-core``). A session that was not preempted stays as it is; of several threads the
-        result is a bound from above.
+        ``experiments/028-crowded-core``). A session that was not preempted stays as it is, and so does one whose
+        processor time is unknown or no less than its typical sample takes, since processor time is that of all threads,
+        and of what empties the caches before each sample. Of several threads, and with emptied caches, both clocks
+        give a bound from above.
         """
         share = self.cores_used if self.samples_s and self.preempted else 1.0
         if not 0 < share < 1:
             return self
-        return replace(self, samples_s=tuple(share * sample for sample in self.samples_s))
+        return replace(self, samples_s=tuple(share * sample for sample in self.samples_s), by_processor_time=True)
 
 
 @dataclass(frozen=True)
@@ -180,7 +184,7 @@ class LatencyStats:
 class Measurement:
     """What came of measuring one workload on one target; a failure is a measurement too.
 
-    ``sessions`` are those that count, ``preempted`` ones by processor time.
+    ``sessions`` are those that count, ``preempted`` ones by processor time where they are ``by_processor_time``.
     """
 
     workload: Workload

@@ -19,6 +19,7 @@ from hwbench.cli.bench import _print_profile
 from hwbench.errors import CheckFailed, DeviceUnreachable, InvalidFile, InvalidValue, UnknownName
 from hwbench.measure import cache, file_profile, on_device
 from hwbench.measure.artifact_check import OperationProfile, OperationTime
+from hwbench.measure.store_types import trusted
 from hwbench.measure.sustained_log import CourseFacts
 from hwbench.runtimes import suffixes
 from hwbench.runtimes.runners import choose_runner
@@ -63,7 +64,12 @@ def result(workspace):
 
 def test_processor_time_is_not_held_against_times_of_operations(workspace, result, monkeypatch, capsys):
     measured = result.measurement
-    many = tuple(replace(one, involuntary_switches=len(one.samples_s)) for one in measured.sessions)
+    many = tuple(
+        replace(
+            one, involuntary_switches=len(one.samples_s) + 1, cpu_s=0.5 * len(one.samples_s) * min(one.samples_s)
+        ).on_the_processor()
+        for one in measured.sessions
+    )
     monkeypatch.setattr(on_device, "measure_artifact", lambda *_, **__: replace(measured, sessions=many))
     talk = Talk()
     request = hwbench.BenchRequest(model=result.model, samples=5, seconds=0.02, profile=True)
@@ -83,7 +89,7 @@ def test_operations_that_the_tracer_slows_leave_no_negative_remainder(workspace,
     slow = file_profile.ProfiledOperation("Conv", "convolution", 1.0, 1, attributed=False)
     profiled = file_profile.FileProfile(1.1, (slow,), unattributed="this is a test")
     monkeypatch.setattr(file_profile, "profile_artifact", lambda *_, **__: profiled)
-    monkeypatch.setattr(bench_module, "preempted_sessions", lambda measurement: 0)
+    monkeypatch.setattr(bench_module, "sessions_by_processor_time", lambda measurement: 0)
     talk = Talk()
     request = hwbench.BenchRequest(model=result.model, samples=5, seconds=0.02, profile=True, trace=tmp_path)
     profile = hwbench.bench(request, talk, workspace=workspace).to_json()["profile"]
@@ -247,8 +253,8 @@ def test_doctor_cleans_only_when_asked(tmp_path):
 
 
 def test_a_latency_by_processor_time_is_told(result):
-    taken = Session(samples_s=(0.004,) * 10, cpu_s=0.04, wall_s=0.08, involuntary_switches=12)
-    talk, clean = Talk(), replace(taken, involuntary_switches=0)
+    taken = Session((0.008,) * 10, cpu_s=0.04, wall_s=0.08, involuntary_switches=12).on_the_processor()
+    talk, clean = Talk(), Session((0.004,) * 10, cpu_s=0.04, wall_s=0.04)
     shared = replace(result.measurement, outcome=Outcome.OK, sessions=(taken, taken, clean))
     artifact = Artifact(
         Path("model.pte"), "0" * 64, result.measurement.workload, "executorch", "1.5.1", DelegationReport(1)
@@ -258,6 +264,47 @@ def test_a_latency_by_processor_time_is_told(result):
     talk.lines.clear()
     stats_of(replace(shared, sessions=(clean, clean)), artifact, listener=talk)
     assert talk.lines == []
+
+
+@pytest.mark.parametrize(
+    ("threads", "cache", "why"),
+    [
+        (2, "warm", ", since their processor time is that of all threads together"),
+        (1, "flush", ", since their processor time is that of sample and emptying the caches"),
+        (1, "warm", ""),
+    ],
+)
+def test_sessions_that_count_by_the_clock_are_not_told_as_processor_time(result, threads, cache, why):
+    """Samples of 18 ms in which 19 ms of processor time pass, as on a shared core: 10 ms where nothing else runs."""
+    taken = Session((0.018,) * 10, cpu_s=0.19, wall_s=0.18, involuntary_switches=20)
+    target, timing = replace(result.measurement.target, threads=threads), replace(session_timing(50, 1.5), cache=cache)
+    sessions = trusted([(taken, "preempted")] * 3, timing)
+    shared = replace(result.measurement, target=target, timing=timing, sessions=sessions)
+    artifact = Artifact(Path("model.pte"), "0" * 64, shared.workload, "executorch", "1.5.1", DelegationReport(1))
+    talk = Talk()
+    stats = stats_of(shared, artifact, listener=talk)
+    assert stats.median_s == 0.018
+    told = "other programs kept taking the core: 3 of 3 sessions count by the clock on the wall, waiting included"
+    assert talk.lines == [f"{told}{why}: the latency is an upper bound"]
+    slow = file_profile.ProfiledOperation("Conv", "convolution", 0.012, 1, attributed=False)
+    profile = file_profile.FileProfile(0.018, (slow,), unattributed="this is a test")
+    measured = replace(result, stats=stats, measurement=shared, profile=profile)
+    assert measured.to_json()["profile"]["unaccounted_ms"] == pytest.approx(6.0)
+    remainder = bench_module._remainder(profile, measured)
+    assert remainder.startswith("the operations account for 67% of the latency: the rest is what other programs took")
+    talk.lines.clear()
+    stats_of(replace(shared, emulated=True), artifact, listener=talk)
+    assert talk.lines == []
+
+
+def test_processor_time_of_several_threads_is_told_as_an_upper_bound(result):
+    taken = Session((0.030,) * 10, cpu_s=0.19, wall_s=0.3, involuntary_switches=20).on_the_processor()
+    shared = replace(result.measurement, target=replace(result.measurement.target, threads=2), sessions=(taken,) * 3)
+    talk = Talk()
+    bench_module.tell_preempted_sessions(shared, talk)
+    assert [line.partition("3 of 3 sessions ")[2] for line in talk.lines] == [
+        "count by processor time, which is that of all threads together: an upper bound"
+    ]
 
 
 def test_a_session_that_took_too_long_says_how_to_give_it_longer(result):
