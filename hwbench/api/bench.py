@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwbench.api.bench_model import BenchModel, bench_model, model_file, runtime_of
-from hwbench.api.bench_request import ALL, DEFAULT_RUNTIME, BenchRequest, longer_visits, timing_of
+from hwbench.api.bench_request import ALL, DEFAULT_RUNTIME, ROUNDS, BenchRequest, longer_visits, timing_of
 from hwbench.api.bench_sustained import course_to_json, refuse_emulated, sustain
 from hwbench.api.listener import SILENT, Listener
 from hwbench.errors import CheckFailed, HwbenchError, InvalidFile, InvalidValue
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hwbench.measure.drift import Undisturbed
     from hwbench.measure.file_profile import FileProfile
     from hwbench.measure.sustained_log import SustainedCourse
-    from hwbench.specs import Artifact, LatencyStats, Measurement
+    from hwbench.specs import Artifact, LatencyStats, Measurement, Session
     from hwbench.workspace import Workspace
 
 # Operations that account for less than this share of a latency are worth a word.
@@ -354,10 +354,29 @@ def _parts_of_processor_time(measured: Measurement) -> str:
 
 
 def tell_missing_samples(stats: LatencyStats, measured: Measurement, samples: int, listener: Listener) -> None:
-    """Says where sessions ended before they had the samples that were asked for; under emulation two are enough."""
-    if stats.num_samples < samples and not measured.emulated:
-        listener.say(
-            f"{stats.num_samples} samples, {samples} were asked for: a session ends after "
-            f"{format_duration(measured.timing.max_session_s)}; --seconds {math.ceil(samples * stats.median_s)} is "
-            "long enough"
+    """Says where there are fewer samples than were asked for, and why; under emulation two are enough."""
+    if stats.num_samples >= samples or measured.emulated:
+        return
+    timing = measured.timing
+    short = [session for session in measured.sessions if ROUNDS * len(session.samples_s) < samples]
+    crowded = [session for session in short if session.disturbed and _visit_s(session) < timing.max_session_s]
+    ended = [session for session in short if not session.disturbed or _visit_s(session) >= timing.max_session_s]
+    each_s = max((_visit_s(session) / len(session.samples_s) for session in ended), default=0.0)
+    longer = math.ceil(samples * each_s)
+    reasons = []
+    if discarded := sum(session.disturbed for session in crowded):
+        reasons.append(
+            f"{discarded} more were thrown away, since other programs shared the core meanwhile; leave the device "
+            "alone and run the command again"
         )
+    if longer > ROUNDS * timing.min_session_s:
+        reasons.append(
+            f"a session ends after {format_duration(timing.max_session_s)}; --seconds {longer} is long enough"
+        )
+    for reason in reasons or ["run the command again"]:
+        listener.say(f"{stats.num_samples} samples, {samples} were asked for: {reason}")
+
+
+def _visit_s(session: Session) -> float:
+    """How long samples were taken, in seconds on the wall; a device that tells no such time has that of its samples."""
+    return max(session.wall_s, sum(session.samples_s))

@@ -377,3 +377,46 @@ def test_fewer_samples_than_were_asked_for_are_told(result, emulated, told):
     assert (
         len([line for line in talk.lines if "10 samples, 50 were asked for" in line and "--seconds 50" in line]) == told
     )
+
+
+def missing_samples(result, *sessions, samples=50, seconds=1.5):
+    """What is told of these sessions, where 50 samples and 1.5 s were asked for: a session ends after 2 s."""
+    measured, talk = replace(result.measurement, sessions=sessions, timing=session_timing(samples, seconds)), Talk()
+    tell_missing_samples(LatencyStats.of(sessions), measured, samples, talk)
+    return talk.lines
+
+
+def test_samples_that_other_programs_cost_are_told_as_that(result):
+    """Of a network of 3 ms sessions end long before 2 s: 60 samples each were thrown away on a shared core."""
+    crowded = Session((0.003,) * 4, cpu_s=0.012, wall_s=0.012, disturbed=60)
+    whole = Session((0.003,) * 100, wall_s=0.3, disturbed=10)
+    (line,) = missing_samples(result, *(crowded,) * 5)
+    assert line.startswith("20 samples, 50 were asked for: 300 more were thrown away, since other programs shared the")
+    assert "leave the device alone" in line
+    assert "--seconds" not in line
+    (line,) = missing_samples(result, crowded, *(replace(whole, samples_s=(0.003,) * 11),) * 4)
+    assert "48 samples" in line
+    assert "60 more" in line
+
+
+def test_longer_sessions_are_advised_where_sessions_ended_at_their_limit(result):
+    slow = Session((0.5,) * 4, wall_s=2.0)
+    assert missing_samples(result, *(slow,) * 5) == [
+        "20 samples, 50 were asked for: a session ends after 2 s; --seconds 25 is long enough"
+    ]
+    beside = replace(slow, samples_s=(0.5,) * 3, wall_s=2.1, disturbed=1)  # ended at the limit all the same
+    assert "--seconds 35" in missing_samples(result, *(beside,) * 5)[0]
+    waiting = Session((0.3,) * 4, cpu_s=0.4, wall_s=2.0, involuntary_switches=9).on_the_processor()
+    (line,) = missing_samples(result, *(waiting,) * 5)
+    assert "--seconds 25 " in line  # by the wall: 50 samples of 0.1 s on the processor would be 5 s
+    crowded = Session((0.1,) * 4, wall_s=0.4, disturbed=12)
+    assert len(missing_samples(result, slow, *(crowded,) * 4)) == 2
+
+
+def test_no_advice_is_at_or_below_what_was_asked_for(result):
+    short = Session((0.003,) * 4, wall_s=0.012)  # of a runner that ends sessions as it likes
+    assert missing_samples(result, *(short,) * 5) == ["20 samples, 50 were asked for: run the command again"]
+    for seconds in (0.0, 1.5, 30.0):
+        limit_s = session_timing(50, seconds).max_session_s
+        lines = missing_samples(result, *(Session((limit_s / 9,) * 9, wall_s=limit_s),) * 5, seconds=seconds)
+        assert int(lines[0].split("--seconds ")[1].split()[0]) > seconds
