@@ -16,6 +16,7 @@ from pathlib import Path
 
 from hwbench.data.listings import DataListing, SplitVideo
 from hwbench.data.media import FileSource
+from hwbench.data.readers.directions import COMMENT, DIRECTIONAL
 from hwbench.data.readers.lists import class_names, listed_video
 from hwbench.data.readers.table import listing_of
 from hwbench.errors import InvalidFile, UsageError
@@ -138,13 +139,16 @@ def is_list_file(out: Path) -> bool:
     return out.suffix.lower() in _LIST_ENDS
 
 
-def write_lists(videos: Sequence[SplitVideo], out: Path, *, parts: bool = False) -> tuple[Path, ...]:
+def write_lists(
+    videos: Sequence[SplitVideo], out: Path, *, parts: bool = False, directional: bool = False
+) -> tuple[Path, ...]:
     """Writes lines ``path label``; blanks in labels become underscores, which is where a list ends a path.
 
     Args:
         videos: What to list.
         out: A list file for all, or a folder for ``train.txt`` and ``val.txt``.
         parts: Tables are written instead, ``train.csv`` and ``val.csv`` in a folder (``has_parts``).
+        directional: Labels tell directions, which a comment, or a column of a table, says then.
 
     Returns:
         The files.
@@ -155,16 +159,20 @@ def write_lists(videos: Sequence[SplitVideo], out: Path, *, parts: bool = False)
     targets = _targets(out, parts)
     for file, side in targets.items():
         listed = [video for video in videos if side in (None, video.split)]
-        lines = "".join(f"{_line(video, file.parent)}\n" for video in listed)
-        write_text(file, _table(listed, file.parent) if parts else lines)
+        if parts:
+            write_text(file, _table(listed, file.parent, {DIRECTIONAL: "yes"} if directional else {}))
+        else:
+            lines = [*([COMMENT] if directional else []), *(_line(video, file.parent) for video in listed)]
+            write_text(file, "".join(f"{line}\n" for line in lines))
     return tuple(targets)
 
 
-def _table(videos: Sequence[SplitVideo], folder: Path) -> str:
+def _table(videos: Sequence[SplitVideo], folder: Path, same: Mapping[str, str]) -> str:
+    """A table of videos; ``same`` are columns with one value in all rows."""
     text = io.StringIO()
-    rows = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    rows = csv.DictWriter(text, (*_COLUMNS, *same), lineterminator="\n")
     rows.writeheader()
-    rows.writerows(_row(video, folder) for video in videos)
+    rows.writerows({**_row(video, folder), **same} for video in videos)
     return text.getvalue()
 
 

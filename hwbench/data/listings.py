@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from hwbench.data.media import VideoSource
-from hwbench.data.readers import ListedVideo, Listing, read
-from hwbench.data.sources import locate
+from hwbench.data.readers import ListedVideo, Listing
+from hwbench.data.sources import read_named
 from hwbench.data.videos import Splits, splits_of
 from hwbench.errors import InvalidFile
 from hwbench.workspace import Workspace
@@ -48,6 +48,7 @@ class DataListing:
         classes: Names in the order of the labels.
         own_split: The data set says itself what is for validation.
         fault: Why training refuses this data set; empty: it does not. All videos are for training then.
+        directional: Directions are labels: no picture may be flipped.
     """
 
     data: str
@@ -56,6 +57,7 @@ class DataListing:
     classes: tuple[str, ...]
     own_split: bool
     fault: str = ""
+    directional: bool = False
 
 
 def open_listing(workspace: Workspace, data: str) -> DataListing:
@@ -65,7 +67,7 @@ def open_listing(workspace: Workspace, data: str) -> DataListing:
         UnknownName: None of these.
         InvalidFile: A path that is not laid out as its reader expects, or no videos.
     """
-    path, listing = _listing(workspace, data)
+    path, listing = read_named(workspace, data)
     root = path if path.is_dir() else path.parent
     try:
         splits = splits_of(listing, path)
@@ -74,17 +76,16 @@ def open_listing(workspace: Workspace, data: str) -> DataListing:
             raise
         classes = listing.classes or tuple(sorted({label for video in listing.train for label in video.labels}))
         videos = (*_on_side(listing.train, "train"), *_on_side(listing.val or (), "val"))
-        return DataListing(data, root, videos, classes, listing.val is not None, str(error))
+        return DataListing(
+            data, root, videos, classes, listing.val is not None, str(error), directional=listing.directional
+        )
     if listing.val is not None:
         videos = (*_on_side(listing.train, "train"), *_on_side(listing.val, "val"))
     else:
         videos = _drawn(listing, splits)
-    return DataListing(data, root, videos, splits.train.classes, listing.val is not None)
-
-
-def _listing(workspace: Workspace, data: str) -> tuple[Path, Listing]:
-    reader, path = locate(workspace, data)
-    return path, read(reader, path)
+    return DataListing(
+        data, root, videos, splits.train.classes, listing.val is not None, directional=listing.directional
+    )
 
 
 def _on_side(videos: tuple[ListedVideo, ...], split: SplitName) -> tuple[SplitVideo, ...]:

@@ -23,6 +23,7 @@ import av
 from hwbench.data.file_pool import FileFailure, FilePool
 from hwbench.data.inventory import PREPARED, note_prepared
 from hwbench.data.listings import DataListing, SplitVideo
+from hwbench.data.readers.directions import DIRECTIONAL
 from hwbench.data.readers.frame_rates import JOURNAL as JOURNAL
 from hwbench.data.readers.frame_rates import write_frame_rates
 from hwbench.data.reencoding import PreparedVideo, PrepareSettings, PrepareTask, prepare_video
@@ -341,6 +342,7 @@ def finish(workspace: Workspace, listing: DataListing, settings: PrepareSettings
         "summary": summary,
         "data": listing.data,
         "classes": list(listing.classes),
+        DIRECTIONAL: listing.directional,
         "videos": dict(prepared.videos),
         "bytes": prepared.bytes,
         "failed": len(prepared.failed),

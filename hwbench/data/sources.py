@@ -20,7 +20,7 @@ from hwbench.data.flow_stream import FLOW_NORMALISATION, FlowTransform
 from hwbench.data.flow_views import check_followed
 from hwbench.data.generation import SPLITS, generate
 from hwbench.data.info_index import InfoIndex
-from hwbench.data.readers import Reader, reader_of
+from hwbench.data.readers import Listing, Reader, read, reader_of
 from hwbench.data.readers import get as get_reader
 from hwbench.data.reading import READING, Reading
 from hwbench.data.transforms import (
@@ -32,7 +32,7 @@ from hwbench.data.transforms import (
     Size,
     TrainTransform,
 )
-from hwbench.data.videos import Splits, read_splits
+from hwbench.data.videos import Splits, splits_of
 from hwbench.errors import InvalidValue, UnknownName
 from hwbench.room import DECODED, use
 from hwbench.workspace import STATE, Workspace
@@ -60,12 +60,16 @@ def open_splits(workspace: Workspace, data: str, *, seed: int = 0) -> Splits:
         UnknownName: None of these.
         InvalidFile: A path that is not laid out as its reader expects.
     """
+    path, listing = read_named(workspace, data)
+    return splits_of(listing, path, seed=seed)
+
+
+def read_named(workspace: Workspace, data: str) -> tuple[Path, Listing]:
+    """The path of data by name, and what its reader lists there; the errors are those of ``open_splits``."""
     reader, path = locate(workspace, data)
-    splits = read_splits(path, reader=reader, seed=seed)
-    if find_builtin(data) is None:
-        return splits
-    # All of them tell directions.
-    return replace(splits, train=replace(splits.train, directional=True), val=replace(splits.val, directional=True))
+    listing = read(reader, path)
+    # Directions are labels of all synthetic sets.
+    return path, listing if find_builtin(data) is None else replace(listing, directional=True)
 
 
 def locate(workspace: Workspace, data: str) -> tuple[Reader, Path]:

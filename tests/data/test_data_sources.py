@@ -5,6 +5,7 @@ from video_files import MakeVideo
 
 import hwbench.data.builtin
 from hwbench.data import ClipSpec, SyntheticSpec, default_clip, open_dataset, open_splits
+from hwbench.data.listings import open_listing
 from hwbench.errors import UnknownName
 from hwbench.workspace import Workspace
 
@@ -18,6 +19,9 @@ def test_the_synthetic_set_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(test) == 16
     assert test[5].views.shape == (3, 3, 4, 24, 24)
     assert test.classes == training.classes
+    # Also where it is prepared or listed anew.
+    assert open_listing(workspace, "synthetic").directional
+    assert open_splits(workspace, "synthetic").train.directional
 
 
 @pytest.mark.parametrize("frames", [1, 4, 8, 13, 16, 32])

@@ -154,7 +154,9 @@ def check_data(
     )
     if stream is not None:
         checked = with_flow(checked, stream)
-    lists = () if request.out is None else write_lists(checked.clean, request.out, parts=has_parts(listing))
+    lists: tuple[Path, ...] = ()
+    if request.out is not None:
+        lists = write_lists(checked.clean, request.out, parts=has_parts(listing), directional=listing.directional)
     return CheckDataResult(
         data=request.data,
         ok=checked.ok,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from hwbench.data.readers.activitynet import ActivityNet
 from hwbench.data.readers.ava import Ava
 from hwbench.data.readers.base import Box, ListedVideo, Listing, Part, Reader, readers
 from hwbench.data.readers.charades import Charades
+from hwbench.data.readers.directions import is_prepared_directional
 from hwbench.data.readers.domsev import Domsev
 from hwbench.data.readers.epic_kitchens import EpicKitchens
 from hwbench.data.readers.folders import ClassFolders
@@ -55,7 +57,7 @@ def get(name: str, options: Mapping[str, str] | None = None) -> Reader:
 
 
 def read(reader: Reader, path: Path) -> Listing:
-    """The videos of an existing path, as a reader lists them.
+    """The videos of an existing path, as a reader lists them; a prepared set keeps that its labels tell directions.
 
     Raises:
         InvalidFile: The path is not of the reader's layout.
@@ -70,7 +72,7 @@ def read(reader: Reader, path: Path) -> Listing:
     for video in itertools.chain(listing.train, listing.val or ()):
         if not _is_labelled(video):
             raise _not_expected(made, f"a Listing of {path} with each video a ListedVideo whose label is text", video)
-    return listing
+    return replace(listing, directional=True) if is_prepared_directional(path) else listing
 
 
 def _is_labelled(video: object) -> bool:

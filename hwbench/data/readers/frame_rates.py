@@ -39,9 +39,22 @@ def write_frame_rates(root: Path, rates: Mapping[str, float]) -> None:
 
 def rated_root(path: Path) -> Path | None:
     """The folder with the rates of the folders below ``path``: itself, or that of which it is one side."""
+    return next((root for root in roots_of(path) if (root / FRAME_RATES).is_file() or _was_prepared(root)), None)
+
+
+def roots_of(path: Path) -> tuple[Path, ...]:
+    """Folders that ``path`` may be the data of: itself, and that of which it is one side."""
     path = path.absolute()
-    roots = (path, path.parent) if path.name in _SIDES else (path,)
-    return next((root for root in roots if (root / FRAME_RATES).is_file() or _was_prepared(root)), None)
+    return (path, path.parent) if path.name in _SIDES else (path,)
+
+
+def prepared_values(root: Path) -> dict[str, Any]:
+    """What ``hwbench data prepare`` wrote of a folder; empty where it made none."""
+    try:
+        values = read_json((root / PREPARED).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
 
 
 def frame_rates(path: Path) -> dict[Path, Fraction]:
@@ -67,11 +80,7 @@ def _rate(file: Path, name: str, value: object) -> Fraction:
 
 def _was_prepared(root: Path) -> bool:
     """Whether the folder was made of folders of images before they had a file of rates."""
-    try:
-        values = read_json((root / PREPARED).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    settings = values.get("settings") if isinstance(values, dict) else None
+    settings = prepared_values(root).get("settings")
     form = settings.get("form") if isinstance(settings, dict) else None
     return form == "frames" and (root / JOURNAL).is_file()
 

@@ -6,6 +6,7 @@
 A line of a list is ``path label``: the path relative to the list's folder, the label a whole number from 0 or a name,
 of one kind in all lines. Blank lines and lines starting with ``#`` are skipped. Names are numbered alphabetically.
 ``path label stream=2`` reads the stream with that number, as ``ffprobe`` prints it, and not the best one of the file.
+``# directional`` before the first line says that labels tell directions: clips are not flipped.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import shlex
 from pathlib import Path
 
 from hwbench.data.readers.base import ListedVideo, Listing, readers
+from hwbench.data.readers.directions import is_list_directional
 from hwbench.data.readers.sides import side_files
 from hwbench.errors import InvalidFile
 
@@ -43,7 +45,8 @@ class VideoLists:
             raise InvalidFile(f"{path}: expected a list file, or a folder with train.txt and val.txt (or .csv)")
         train, *others = (read_list(file) for file in files)
         labels = {label for video in train for label in video.labels}
-        return Listing(train, others[0] if others else None, class_names(labels, path))
+        directional = any(map(is_list_directional, files))
+        return Listing(train, others[0] if others else None, class_names(labels, path), directional=directional)
 
 
 def read_list(file: Path) -> tuple[ListedVideo, ...]:

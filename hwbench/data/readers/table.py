@@ -1,8 +1,9 @@
 """Tables of one's own: a file, a DataFrame of pandas, or rows in Python.
 
 Columns ``path`` (relative to the folder of the file) and ``label``; and, where one needs them, ``start_s`` and
-``end_s`` (the part of the video that the label is about), ``split`` (``train``, ``val`` or ``test``) and ``group``
-(videos of one group stay on one side of a split). Without ``split`` a fifth of each class is taken to validate on.
+``end_s`` (the part of the video that the label is about), ``split`` (``train``, ``val`` or ``test``), ``group``
+(videos of one group stay on one side of a split) and ``directional`` (``yes`` in a row: labels of the table tell
+directions, and no clip is flipped). Without ``split`` a fifth of each class is taken to validate on.
 
 A folder with ``train.csv`` and ``val.csv`` (or ``.parquet``, and other words of ``sides.py``) is two tables, and so is
 the first of them where the second lies beside it. Where its own column ``split`` tells what to validate on, that holds.
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.data.readers.annotations import Row, read_table
 from hwbench.data.readers.base import ListedVideo, Listing, Part, readers
+from hwbench.data.readers.directions import ANSWERS, DIRECTIONAL
 from hwbench.data.readers.lists import class_names, label_of
 from hwbench.data.readers.sides import TEST, TRAIN, VAL, side_files, side_of_word
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency
@@ -99,13 +101,15 @@ def listing_of(rows: DataFrame | Iterable[Mapping[str, Any] | ListedVideo], root
 
 def _listing(rows: Iterable[Row], root: Path, name: Path, separator: str = "") -> Listing:
     sides: dict[str, list[ListedVideo]] = {TRAIN: [], VAL: [], TEST: []}
+    directional = False
     for row in rows:
         sides[_side(row)].append(_video(row, root, separator))
+        directional |= _is_directional(row)
     if not sides[TRAIN]:
         raise InvalidFile(f"{name}: expected rows with videos to train on, found none")
     val = sides[VAL] or sides[TEST]
     labels = {label for video in (*sides[TRAIN], *val) for label in video.labels}
-    return Listing(tuple(sides[TRAIN]), tuple(val) or None, class_names(labels, name))
+    return Listing(tuple(sides[TRAIN]), tuple(val) or None, class_names(labels, name), directional=directional)
 
 
 def _side(row: Row) -> str:
@@ -114,6 +118,13 @@ def _side(row: Row) -> str:
     if not side:
         raise row.fault(f"expected a split of train, val or test, got {shown(split, 40)}")
     return side
+
+
+def _is_directional(row: Row) -> bool:
+    answer = _value(row, DIRECTIONAL, "no")
+    if answer.lower() not in ANSWERS:
+        raise row.fault(f"expected yes or no as {DIRECTIONAL!r}, got {shown(answer, 40)}")
+    return ANSWERS[answer.lower()]
 
 
 def _to_validate_on(row: Row) -> Row:
