@@ -225,7 +225,7 @@ class VideoFile:
         if self._content is not None:
             self._content.seek(0)
         self._container = self._close.enter_context(av.open(self._content or str(self.path)))
-        self._stream = _video_stream(self._container, self._number)
+        self._stream = video_stream(self._container, self._number)
         self._number = self._stream.index
         self._stream.codec_context.thread_count = 1
 
@@ -419,7 +419,7 @@ def _codec_name(stream: Any) -> str:
     return name
 
 
-def _video_stream(container: Any, number: int | None) -> Any:
+def video_stream(container: Any, number: int | None) -> Any:
     """The stream of moving pictures with this number, or the best one; covers attached to music do not count."""
     moving = [s for s in container.streams.video if not s.disposition & av.stream.Disposition.attached_pic]
     if not moving:

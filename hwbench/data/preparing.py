@@ -26,7 +26,7 @@ from hwbench.data.listings import DataListing, SplitVideo
 from hwbench.data.readers.directions import DIRECTIONAL
 from hwbench.data.readers.frame_rates import JOURNAL as JOURNAL
 from hwbench.data.readers.frame_rates import write_frame_rates
-from hwbench.data.reencoding import PreparedVideo, PrepareSettings, PrepareTask, prepare_video
+from hwbench.data.reencoding import REVISION, PreparedVideo, PrepareSettings, PrepareTask, is_sound, prepare_video
 from hwbench.errors import InvalidFile, InvalidValue, UsageError, WorkspaceError
 from hwbench.units import format_bytes
 from hwbench.workspace import Workspace, write_text, writing
@@ -187,6 +187,10 @@ class PreparedFolder:
             return None
         return PreparedVideo(**{one: values[one] for one in _MADE}) if target.exists() else None
 
+    def is_current(self, name: PurePosixPath) -> bool:
+        """Whether what is finished was made, or found sound, by this revision."""
+        return bool(self._finished[str(name)]["revision"] == REVISION)
+
     def keep_only(self, targets: set[str]) -> None:
         """Removes what was made of videos that are no longer listed."""
         for name in [name for name in self._finished if name not in targets]:
@@ -207,31 +211,37 @@ class PreparedFolder:
         progress: Progress,
     ) -> PreparedData:
         """Makes what is not finished; a video that cannot be read is told in the result."""
-        done = {one.target: video for one in planned if (video := self.finished(one.target, one.key))}
+        before = {one.target: video for one in planned if (video := self.finished(one.target, one.key))}
+        done = {target: video for target, video in before.items() if self.is_current(target)}
         result = PreparedData(self.root, {}, skipped=len(done))
         waiting = {self.root / one.target: one for one in planned if one.target not in done}
-        tasks = [
-            PrepareTask(one.video.source, one.video.listed.part, target, settings) for target, one in waiting.items()
-        ]
+        tasks = [self.task(one, settings, before.get(one.target)) for one in waiting.values()]
         result.bytes = sum(video.bytes for video in done.values())
         progress(len(done), len(planned), result.bytes)
-        for task, answer in FilePool(prepare_video, jobs, time_limit_s=time_limit_s).map(tasks):
+        for task, answer in FilePool(_prepare_anew, jobs, time_limit_s=time_limit_s).map(tasks):
             one = waiting[task.target]
             if isinstance(answer, FileFailure):
                 result.failed.append((one.video.name, answer.cause.removeprefix(f"{one.video.source.name}: ")))
             else:
-                done[one.target] = answer
-                result.bytes += answer.bytes
-                self.note(one.target, one.key, answer)
+                kept = task.before if answer is None else answer
+                assert kept is not None
+                done[one.target] = kept
+                result.skipped += answer is None
+                result.bytes += kept.bytes
+                self.note(one.target, one.key, kept)
             progress(len(done) + len(result.failed), len(planned), result.bytes)
         result.videos = dict(Counter(one.video.split for one in planned if one.target in done))
         if settings.form == "frames":
             result.rates = {str(one.target): done[one.target].fps for one in planned if one.target in done}
         return result
 
+    def task(self, one: PlannedVideo, settings: PrepareSettings, before: PreparedVideo | None = None) -> PrepareTask:
+        """The work that one video asks for."""
+        return PrepareTask(one.video.source, one.video.listed.part, self.root / one.target, settings, before)
+
     def note(self, target: PurePosixPath, key: str, video: PreparedVideo) -> None:
         """Remembers that something is finished."""
-        values = {"target": str(target), "key": key, **asdict(video)}
+        values = {"target": str(target), "key": key, "revision": REVISION, **asdict(video)}
         with writing(self.root):
             self._journal.write(json.dumps(values) + "\n")
             self._journal.flush()
@@ -244,6 +254,11 @@ class PreparedFolder:
         self._close.close()
 
 
+def _prepare_anew(task: PrepareTask) -> PreparedVideo | None:
+    """What is made of a video; None where what is there of before is sound."""
+    return None if task.before is not None and is_sound(task) else prepare_video(task)
+
+
 def _read_journal(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The last line of each target; lines that are half there are left out."""
     if not file.is_file():
@@ -253,7 +268,8 @@ def _read_journal(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             values = json.loads(line)
             name = PurePosixPath(values["target"])
             if not name.is_absolute() and ".." not in name.parts:
-                yield str(name), {one: values[one] for one in ("key", *_MADE)}
+                kept = {one: values[one] for one in ("key", *_MADE)}
+                yield str(name), {**kept, "revision": values.get("revision", 1)}
 
 
 def _remove(root: Path, name: PurePosixPath) -> None:

@@ -17,11 +17,12 @@ import av
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
-from hwbench.data.decoding import Frames, VideoInfo
+from hwbench.data.decoding import Frames, VideoInfo, video_stream
 from hwbench.data.file_facts import is_variable
 from hwbench.data.jpeg import JpegEncoder
 from hwbench.data.labelled import LabelledPart
-from hwbench.data.media import VideoSource
+from hwbench.data.media import FileSource, VideoSource
+from hwbench.data.media_faults import naming
 from hwbench.data.orientation import UPRIGHT, display_matrix, upright
 from hwbench.data.readers import Part
 from hwbench.data.streaming import stream_frames
@@ -34,11 +35,16 @@ ENCODERS = ("mpeg4", "libx264")
 AUTO_ENCODER = "auto"
 FRAME_NAME = "img_{:05d}.jpg"
 _COLOUR = "yuv420p"
+# Numbers of av.video.reformatter.ColorRange: black is 16 and white 235 (MPEG), or black is 0 and white 255 (JPEG). What
+# is written says nothing of its range, which means the former.
+_LIMITED_RANGE, _FULL_RANGE = 1, 2
 # Numbers of ITU-T H.273: the colour matrix of BT.709, BT.470, BT.601, SMPTE 240 and BT.2020, with the primaries and the
 # transfer that belong to it. An MP4 file names the matrix only together with them.
 _MATRICES = {1: (1, 1), 5: (5, 6), 6: (6, 6), 7: (7, 7), 9: (9, 14)}
 # Raised whenever the same settings make other files.
 _VERSION = 1
+# Raised where some sources gave wrong files, which alone are made again: ``is_sound`` tells them.
+REVISION = 2
 # The header of MPEG-4 part 2 holds time in at most so many ticks a second.
 _MOST_TICKS = 65535
 # Ticks a second of a video whose frames are unevenly apart.
@@ -73,12 +79,16 @@ class PrepareSettings:
 
 @dataclass(frozen=True)
 class PrepareTask:
-    """A video, or the part of it that a label is about, and the file or folder that is made of it."""
+    """A video, or the part of it that a label is about, and the file or folder that is made of it.
+
+    ``before``: what an earlier revision made of the same video with the same settings.
+    """
 
     source: VideoSource
     part: Part | None
     target: Path
     settings: PrepareSettings
+    before: PreparedVideo | None = None
 
 
 @dataclass(frozen=True)
@@ -147,6 +157,21 @@ def prepare_video(task: PrepareTask) -> PreparedVideo:
     return PreparedVideo(num_bytes, count, round(fps, 4), round(float(ends), 6))
 
 
+def is_sound(task: PrepareTask) -> bool:
+    """Whether an earlier revision made of a video what this one makes.
+
+    The first revision wrote the values of full range under the name of limited range.
+
+    Raises:
+        VideoError: The video cannot be opened.
+    """
+    if not isinstance(task.source, FileSource) or task.settings.form == "frames":
+        return True
+    with naming(task.source.path), av.open(str(task.source.path)) as container:
+        context = video_stream(container, task.source.stream).codec_context
+        return context.color_range != _FULL_RANGE and not str(context.pix_fmt).startswith("yuvj")
+
+
 def small_size(size: tuple[int, int], short_side: int) -> tuple[int, int]:
     """Height and width with the shorter side brought down to ``short_side``; even, as 4:2:0 colour asks, never larger
     than the original but by the one pixel that makes 1 even."""
@@ -203,14 +228,16 @@ def _small_pictures(frames: Iterator[Any], size: tuple[int, int]) -> Iterator[Fr
 
 
 def _small_yuv(frames: Iterator[Any], size: tuple[int, int]) -> Iterator[Any]:
-    """Frames in 4:2:0 colour, upright. Colours keep their matrix: one conversion less, and nothing is rounded."""
+    """Frames in 4:2:0 colour of limited range, upright. Colours keep their matrix: one conversion less, and nothing is
+    rounded."""
     reformatter = VideoReformatter()
+    colour: Any = {"format": _COLOUR, "dst_color_range": _LIMITED_RANGE, "threads": 1}
     for frame in frames:
         if display_matrix(frame) != UPRIGHT:
             (picture,) = _small_pictures(iter([frame]), size)
-            yield av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format=_COLOUR, threads=1)
+            yield av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(**colour)
         else:
-            yield reformatter.reformat(frame, width=size[1], height=size[0], format=_COLOUR, threads=1)
+            yield reformatter.reformat(frame, width=size[1], height=size[0], **colour)
 
 
 def _write_video(

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from hwbench.data.file_pool import FilePool
 from hwbench.data.listings import DataListing
 from hwbench.data.preparing import (
     PlannedVideo,
@@ -25,7 +26,7 @@ from hwbench.data.preparing import (
     finish,
     key_of,
 )
-from hwbench.data.reencoding import PreparedVideo, PrepareSettings
+from hwbench.data.reencoding import PreparedVideo, PrepareSettings, is_sound
 from hwbench.workspace import Workspace, temporary_beside, write_text, writing
 
 _VIDEOS = ".videos"
@@ -67,7 +68,7 @@ def prepare_shards(
         folder.keep_only({str(name) for shard in shards for name in (shard.target, *_targets(shard.videos))})
         done = 0
         for shard in shards:
-            tar = folder.finished(shard.target, shard.key)
+            tar = _packed(folder, shard, settings, jobs, time_limit_s)
             split = shard.videos[0].video.split
             if tar is not None:
                 result.skipped += tar.frames
@@ -90,6 +91,21 @@ def prepare_shards(
         result.videos = dict(videos)
         finish(workspace, listing, settings, result)
     return result
+
+
+def _packed(
+    folder: PreparedFolder, shard: PlannedShard, settings: PrepareSettings, jobs: int, time_limit_s: float
+) -> PreparedVideo | None:
+    """A shard that is finished; one of an earlier revision where all of its videos are sound."""
+    tar = folder.finished(shard.target, shard.key)
+    if tar is None or folder.is_current(shard.target):
+        return tar
+    tasks = [folder.task(one, settings) for one in shard.videos]
+    answers = [answer for _, answer in FilePool(is_sound, jobs, time_limit_s=time_limit_s).map(tasks)]
+    if not all(answer is True for answer in answers):
+        return None
+    folder.note(shard.target, shard.key, tar)
+    return tar
 
 
 def _plan_shards(listing: DataListing, settings: PrepareSettings, size: int) -> list[PlannedShard]:

@@ -4,6 +4,7 @@ import json
 import tarfile
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -167,6 +168,64 @@ def test_colours_keep_their_matrix(tmp_path: Path) -> None:
     before, after = (read_frames(tmp_path / f"{name}.mp4", (3,))[0].astype(int) for name in "ab")
     assert np.abs(before - picture)[:, ::63].max() < 8
     assert np.abs(after - before)[:, ::63].max() < 4
+
+
+def write_full_range(target: Path, codec: str, pix_fmt: str) -> Path:
+    """Six frames of plain colours whose black is 0 and whose white is 255."""
+    picture = np.full((64, 96, 3), 250, np.uint8)
+    picture[:, :32], picture[:, 32:64] = (200, 30, 40), (4, 4, 4)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with av.open(str(target), "w") as file:
+        stream: Any = file.add_stream(codec, rate=25, options={"crf": "5", "qmin": "2"})
+        stream.height, stream.width, stream.pix_fmt = 64, 96, pix_fmt
+        stream.codec_context.color_range = 2
+        for time in range(6):
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format=pix_fmt, dst_color_range=2)
+            frame.pts, frame.time_base = time, Fraction(1, 25)
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode())
+    return target
+
+
+FULL_RANGE = [("a.mp4", "libx264", "yuvj420p"), ("a.avi", "mjpeg", "yuvj422p"), ("a.webm", "libvpx-vp9", "yuv420p")]
+
+
+@pytest.mark.parametrize(("name", "codec", "pix_fmt"), FULL_RANGE)
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_colours_of_full_range_stay(name: str, codec: str, pix_fmt: str, encoder: str, tmp_path: Path) -> None:
+    """Phones, webcams and Motion JPEG; their values under the name of limited range stretch every contrast."""
+    source = write_full_range(tmp_path / name, codec, pix_fmt)
+    encode(source, tmp_path / "b.mp4", PrepareSettings(quality=2, encoder=encoder))
+    before, after = (read_frames(path, (3,))[0].astype(int) for path in (source, tmp_path / "b.mp4"))
+    assert np.abs(after - before)[:, 16::32].max() < 6
+
+
+@pytest.mark.parametrize("shards", [False, True])
+def test_of_a_set_of_before_only_full_range_is_made_again(
+    workspace: Workspace, clips: Path, tmp_path: Path, shards: bool
+) -> None:
+    def pack() -> PreparedData:
+        if not shards:
+            return prepare(workspace, clips, out)
+        listing = open_listing(workspace, str(clips))
+        return prepare_shards(workspace, listing, out, SMALL, shard_videos=1, jobs=0, time_limit_s=60)
+
+    def made() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in out.rglob("*.tar" if shards else "*.mp4")}
+
+    out, journal = tmp_path / "out", tmp_path / "out" / JOURNAL
+    write_full_range(clips / "jump" / "full.mp4", "libx264", "yuvj420p")
+    pack()
+    lines = [json.loads(line) for line in journal.read_text().splitlines() if line]
+    for values in lines:
+        del values["revision"]
+    journal.write_text("".join(f"{json.dumps(values)}\n" for values in lines))
+    before = made()
+    assert pack().skipped == 6
+    changed = {path for path, time in made().items() if time != before[path]}
+    assert len(changed) == 1
+    assert shards or changed.pop().stem == "full"
+    assert pack().skipped == 7
 
 
 def test_a_frame_folder_holds_every_frame(make_video: MakeVideo, tmp_path: Path) -> None:
