@@ -140,13 +140,15 @@ def prepare_video(task: PrepareTask) -> PreparedVideo:
         info = video.info
     part = LabelledPart.of(info, task.part, task.source.name)
     plan = _plan(part.info, part.first, task.settings.fps)
-    size = small_size((info.height, info.width), task.settings.short_side)
+    frames = _planned(task.source, info, plan)
+    first = next(frames)  # which comes upright out of an archive, whatever the size in ``info``
+    size = small_size((first.height, first.width), task.settings.short_side)
     temporary = temporary_beside(task.target)
     with writing(task.target):
         task.target.parent.mkdir(parents=True, exist_ok=True)
         try:
             write = _write_frames if task.settings.form == "frames" else _write_video
-            num_bytes = write(temporary, _planned(task.source, info, plan), size, plan, task.settings)
+            num_bytes = write(temporary, itertools.chain([first], frames), size, plan, task.settings)
             if task.target.is_dir():
                 shutil.rmtree(task.target)
             temporary.replace(task.target)
@@ -160,12 +162,16 @@ def prepare_video(task: PrepareTask) -> PreparedVideo:
 def is_sound(task: PrepareTask) -> bool:
     """Whether an earlier revision made of a video what this one makes.
 
-    The first revision wrote the values of full range under the name of limited range.
+    The first revision wrote the values of full range under the name of limited range, and squashed what was turned
+    upright out of an archive.
 
     Raises:
-        VideoError: The video cannot be opened.
+        VideoError: The video cannot be read.
     """
-    if not isinstance(task.source, FileSource) or task.settings.form == "frames":
+    if not isinstance(task.source, FileSource):
+        with task.source.open() as video:
+            return video.read((0,)).shape[1:3] == (video.info.height, video.info.width)
+    if task.settings.form == "frames":
         return True
     with naming(task.source.path), av.open(str(task.source.path)) as container:
         context = video_stream(container, task.source.stream).codec_context

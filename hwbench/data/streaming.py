@@ -16,7 +16,7 @@ _CHUNK_BYTES = 64 * 2**20
 
 
 def stream_frames(source: VideoSource, info: VideoInfo, indices: range) -> Iterator[tuple[int, Any]]:
-    """Frames by index with their ``av.VideoFrame``, as they are stored: not turned upright.
+    """Frames by index with their ``av.VideoFrame``: of a file as they are stored, of any other source upright, in RGB.
 
     Args:
         source: The video.

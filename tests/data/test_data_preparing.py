@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from video_files import MakeVideo, frame_numbers
 
+from hwbench.data.archives import MemorySource
 from hwbench.data.decoding import probe, read_frames
 from hwbench.data.encoding import write_video
+from hwbench.data.images import FrameFolder
 from hwbench.data.inventory import prepared_sets
 from hwbench.data.listings import DataListing, SplitVideo, open_listing
 from hwbench.data.media import FileSource
@@ -21,6 +23,7 @@ from hwbench.data.readers import ListedVideo, Part, get
 from hwbench.data.readers.frame_rates import FRAME_RATES
 from hwbench.data.reencoding import (
     ENCODERS,
+    Form,
     PreparedVideo,
     PrepareSettings,
     PrepareTask,
@@ -80,6 +83,46 @@ def test_a_prepared_video_shows_what_the_original_shows(tmp_path: Path, matrix: 
     shown, kept = (read_frames(path, [0, 9])[..., 0].astype(int) for path in (original, tmp_path / "small.mp4"))
     assert kept.shape == shown.shape
     assert abs(kept - shown).mean() < 6 < abs(kept[:, ::-1] - shown).mean()
+
+
+QUARTER = (0, 0x10000, -0x10000, 0)
+
+
+@pytest.mark.parametrize("form", ["videos", "frames"])
+def test_a_portrait_video_out_of_an_archive_is_not_squashed(tmp_path: Path, form: Form) -> None:
+    """A file gives frames as they are stored, an archive gives them upright: their size is another."""
+    original = turned(write_moving(tmp_path / "moving.mp4"), QUARTER, tmp_path / "held.mp4")
+    settings, shapes = PrepareSettings(48, form=form), set()
+    for source in (FileSource(original), MemorySource("held", original.read_bytes())):
+        target = tmp_path / type(source).__name__
+        prepare_video(PrepareTask(source, None, target, settings))
+        kept = FrameFolder(target).open().read((0, 9)) if form == "frames" else read_frames(target, [0, 9])
+        shapes.add(kept.shape)
+        shown = read_frames(original, [0, 9])
+        assert abs(kept.shape[1] / kept.shape[2] - shown.shape[1] / shown.shape[2]) < 0.05
+    assert len(shapes) == 1
+
+
+def test_of_shards_of_before_those_with_squashed_videos_are_made_again(workspace: Workspace, tmp_path: Path) -> None:
+    moving = write_moving(tmp_path / "moving.mp4")
+    held = turned(moving, QUARTER, tmp_path / "held.mp4")
+    (tmp_path / "data").mkdir()
+    for side in ("train", "val"):
+        with tarfile.open(tmp_path / "data" / f"{side}.tar", "w") as tar:
+            for key, file in (("a", moving), ("b", held)) if side == "train" else (("c", moving),):
+                (tmp_path / "label").write_text(key if side == "train" else "a")
+                tar.add(file, f"{key}.mp4")
+                tar.add(tmp_path / "label", f"{key}.cls")
+
+    def pack() -> PreparedData:
+        listing = open_listing(workspace, str(tmp_path / "data"))
+        return prepare_shards(workspace, listing, tmp_path / "out", SMALL, shard_videos=1, jobs=0, time_limit_s=60)
+
+    pack()
+    journal = tmp_path / "out" / JOURNAL
+    journal.write_text(journal.read_text().replace('"revision"', '"earlier"'))
+    assert pack().skipped == 2
+    assert pack().skipped == 3
 
 
 @pytest.mark.parametrize(
