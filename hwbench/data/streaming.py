@@ -39,31 +39,41 @@ def stream_frames(source: VideoSource, info: VideoInfo, indices: range) -> Itera
 
 def _of_file(source: FileSource, info: VideoInfo, indices: range) -> Iterator[tuple[int, Any]]:
     wanted = indices.start
+    key = max((key for key in info.keyframes if key <= wanted), default=0)
     try:
-        with av.open(str(source.path)) as container:
-            stream: Any = container.streams[info.stream]
-            stream.codec_context.thread_count = 1
-            for index, frame in _numbered(container, stream, info, indices.start):
-                if index < wanted:
-                    continue
-                if index > wanted or wanted >= indices.stop:
-                    break
+        # In MPEG-TS and MPEG-PS a seek may land behind its goal; then everything is decoded.
+        for start in dict.fromkeys((key, 0)):
+            for index, frame in _following(source, info, start, range(wanted, indices.stop)):
                 yield index, frame
-                wanted += 1
+                wanted = index + 1
+            if wanted == indices.stop:
+                return
     except (av.FFmpegError, OSError, ValueError, RuntimeError, EOFError, MemoryError) as error:
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise VideoError(f"{source.path}: frame {wanted} of {info.num_frames}: {' '.join(text.split())}") from error
-    if wanted < indices.stop:
-        raise VideoError(f"{source.path}: frame {wanted} of {info.num_frames} cannot be decoded")
+    raise VideoError(f"{source.path}: frame {wanted} of {info.num_frames} cannot be decoded")
 
 
-def _numbered(container: Any, stream: Any, info: VideoInfo, first: int) -> Iterator[tuple[int, Any]]:
-    """Decoded frames from a keyframe at or before ``first`` on; those that the packets do not announce are left out."""
+def _following(source: FileSource, info: VideoInfo, key: int, indices: range) -> Iterator[tuple[int, Any]]:
+    """Frames of ``indices`` up to the first that does not turn up; decoding begins at the keyframe ``key``."""
+    wanted = indices.start
+    with av.open(str(source.path)) as container:
+        stream: Any = container.streams[info.stream]
+        stream.codec_context.thread_count = 1
+        for index, frame in _numbered(container, stream, info, key):
+            if index > wanted or wanted >= indices.stop:
+                return
+            if index == wanted:
+                yield index, frame
+                wanted += 1
+
+
+def _numbered(container: Any, stream: Any, info: VideoInfo, key: int) -> Iterator[tuple[int, Any]]:
+    """Decoded frames from the keyframe ``key`` on; those that the packets do not announce are left out."""
     if info.counted:
         yield from enumerate(_frames(container, stream))
         return
     index_of = {int(pts): index for index, pts in enumerate(info.pts)}
-    key = max((key for key in info.keyframes if key <= first), default=0)
     if key:
         container.seek(int(info.pts[key]), stream=stream, backward=True, any_frame=False)
     for frame in _frames(container, stream):

@@ -192,6 +192,19 @@ def test_a_part_is_cut_out(make_video: MakeVideo, tmp_path: Path) -> None:
         encode(source, tmp_path / "c.mp4", part=Part(Fraction(9)))
 
 
+@pytest.mark.parametrize(("name", "codec"), [("a.ts", "libx264"), ("a.ts", "mpeg2video"), ("a.mpg", "mpeg2video")])
+def test_a_part_is_cut_out_where_a_seek_lands_behind_it(
+    name: str, codec: str, make_video: MakeVideo, tmp_path: Path
+) -> None:
+    """MPEG-TS and MPEG-PS have no index: FFmpeg guesses where a time lies."""
+    source = make_video(name, count=31, fps=25, gop=6, codec=codec)
+    info = probe(source)
+    for first in (9, 14, 20):
+        start_s = int(info.pts[first] - info.pts[0]) * info.time_base
+        made = encode(source, tmp_path / "b.mp4", part=Part(start_s))
+        assert frame_numbers(read_frames(tmp_path / "b.mp4", range(made.frames))) == list(range(first, 31))
+
+
 def test_colours_keep_their_matrix(tmp_path: Path) -> None:
     """BT.709 that is read as BT.601 turns green into another green."""
     picture = np.zeros((64, 64, 3), np.uint8)
