@@ -32,7 +32,7 @@ _END_S = 2
 class FileFailure:
     """Why the work on one file has no value, in one line.
 
-    ``lost``: the process hung or died, which another run need not do.
+    ``lost``: the process hung or died, or the system could not give the file, which another run need not meet.
     """
 
     cause: str
@@ -163,7 +163,7 @@ def _answer_of(work: Callable[[Task], Value], task: Task) -> Value | FileFailure
     try:
         return work(task)
     except VideoError as error:
-        return FileFailure(str(error))
+        return FileFailure(str(error), lost=isinstance(error.__cause__ or error.__context__, OSError))
 
 
 def _serve(connection: Connection, work: Callable[[Any], Any]) -> None:
@@ -181,5 +181,6 @@ def _serve(connection: Connection, work: Callable[[Any], Any]) -> None:
             except HwbenchError as error:
                 answer = error
             except Exception as error:
-                answer = FileFailure(f"{type(error).__name__}: {' '.join(str(error).split())}")
+                cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                answer = FileFailure(cause, lost=isinstance(error, OSError))
             connection.send(answer)

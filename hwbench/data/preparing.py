@@ -36,6 +36,7 @@ _VERSION = 1
 
 _MADE = tuple(PreparedVideo.__dataclass_fields__)
 
+Failed = tuple[str, str]
 Progress = Callable[[int, int, int], None]
 
 
@@ -58,6 +59,7 @@ class PreparedData:
         bytes: Of all of them.
         skipped: Those that were finished before.
         failed: Names of videos that could not be read, with the cause.
+        lost: How many of them another run may be able to read (``FileFailure.lost``).
         notes: What a person should know, in words.
         rates: Frames a second of folders of images, by their names below ``out``; no file of images tells them.
     """
@@ -66,7 +68,8 @@ class PreparedData:
     videos: Mapping[str, int]
     bytes: int = 0
     skipped: int = 0
-    failed: list[tuple[str, str]] = field(default_factory=list)
+    failed: list[Failed] = field(default_factory=list)
+    lost: int = 0
     notes: tuple[str, ...] = ()
     rates: Mapping[str, float] = field(default_factory=dict)
 
@@ -187,6 +190,10 @@ class PreparedFolder:
             return None
         return PreparedVideo(**{one: values[one] for one in _MADE}) if target.exists() else None
 
+    def failed(self, name: PurePosixPath) -> list[Failed]:
+        """What is finished lacks these for good."""
+        return list(self._finished[str(name)]["failed"])
+
     def is_current(self, name: PurePosixPath) -> bool:
         """Whether what is finished was made, or found sound, by this revision."""
         return bool(self._finished[str(name)]["revision"] == REVISION)
@@ -222,6 +229,7 @@ class PreparedFolder:
             one = waiting[task.target]
             if isinstance(answer, FileFailure):
                 result.failed.append((one.video.name, answer.cause.removeprefix(f"{one.video.source.name}: ")))
+                result.lost += answer.lost
             else:
                 kept = task.before if answer is None else answer
                 assert kept is not None
@@ -239,9 +247,9 @@ class PreparedFolder:
         """The work that one video asks for."""
         return PrepareTask(one.video.source, one.video.listed.part, self.root / one.target, settings, before)
 
-    def note(self, target: PurePosixPath, key: str, video: PreparedVideo) -> None:
-        """Remembers that something is finished."""
-        values = {"target": str(target), "key": key, "revision": REVISION, **asdict(video)}
+    def note(self, target: PurePosixPath, key: str, video: PreparedVideo, failed: Sequence[Failed] = ()) -> None:
+        """Remembers that something is finished, and what it lacks for good."""
+        values = {"target": str(target), "key": key, "revision": REVISION, **asdict(video), "failed": list(failed)}
         with writing(self.root):
             self._journal.write(json.dumps(values) + "\n")
             self._journal.flush()
@@ -269,7 +277,8 @@ def _read_journal(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             name = PurePosixPath(values["target"])
             if not name.is_absolute() and ".." not in name.parts:
                 kept = {one: values[one] for one in ("key", *_MADE)}
-                yield str(name), {**kept, "revision": values.get("revision", 1)}
+                failed = [(str(video), str(cause)) for video, cause in values.get("failed", ())]
+                yield str(name), {**kept, "revision": values.get("revision", 1), "failed": failed}
 
 
 def _remove(root: Path, name: PurePosixPath) -> None:

@@ -58,7 +58,7 @@ def prepare_shards(
 ) -> PreparedData:
     """Makes shards of ``shard_videos`` videos; the other arguments and the errors are those of ``prepare_data``.
 
-    The videos of one shard lie beside it until it is packed.
+    The videos of one shard lie beside it until it is packed, and until another run had those that were lost.
     """
     check_preparable(listing)
     shards = _plan_shards(listing, settings, shard_videos)
@@ -72,6 +72,7 @@ def prepare_shards(
             split = shard.videos[0].video.split
             if tar is not None:
                 result.skipped += tar.frames
+                result.failed += folder.failed(shard.target)
                 progress(done + len(shard.videos), total, result.bytes + tar.bytes)
             else:
                 before, packed = done, result.bytes
@@ -83,7 +84,9 @@ def prepare_shards(
                     progress=lambda now, _, size: progress(before + now, total, packed + size),  # noqa: B023
                 )
                 result.failed += part.failed
-                tar = _pack(folder, shard, listing.classes)
+                result.lost += part.lost
+                result.skipped += part.skipped
+                tar = _pack(folder, shard, listing.classes, part)
             videos[split] += tar.frames
             result.bytes += tar.bytes
             done += len(shard.videos)
@@ -96,10 +99,12 @@ def prepare_shards(
 def _packed(
     folder: PreparedFolder, shard: PlannedShard, settings: PrepareSettings, jobs: int, time_limit_s: float
 ) -> PreparedVideo | None:
-    """A shard that is finished; one of an earlier revision where all of its videos are sound."""
+    """A shard that is finished; one of an earlier revision where it has all of its videos, and they are sound."""
     tar = folder.finished(shard.target, shard.key)
     if tar is None or folder.is_current(shard.target):
         return tar
+    if tar.frames < len(shard.videos):
+        return None
     tasks = [folder.task(one, settings) for one in shard.videos]
     answers = [answer for _, answer in FilePool(is_sound, jobs, time_limit_s=time_limit_s).map(tasks)]
     if not all(answer is True for answer in answers):
@@ -127,8 +132,8 @@ def _targets(videos: Sequence[PlannedVideo]) -> Iterator[PurePosixPath]:
     yield from (one.target for one in videos)
 
 
-def _pack(folder: PreparedFolder, shard: PlannedShard, classes: Sequence[str]) -> PreparedVideo:
-    """Writes the tar file of prepared videos, which go then."""
+def _pack(folder: PreparedFolder, shard: PlannedShard, classes: Sequence[str], part: PreparedData) -> PreparedVideo:
+    """Writes the tar file of prepared videos, which go then; where some of ``part`` were lost, it is not finished."""
     numbers = {name: number for number, name in enumerate(classes)}
     target = folder.root / shard.target
     temporary = temporary_beside(target)
@@ -146,7 +151,9 @@ def _pack(folder: PreparedFolder, shard: PlannedShard, classes: Sequence[str]) -
         finally:
             temporary.unlink(missing_ok=True)
     packed = PreparedVideo(size, count, 0.0, round(duration_s, 6))
-    folder.note(shard.target, shard.key, packed)
+    if part.lost:
+        return packed
+    folder.note(shard.target, shard.key, packed, part.failed)
     for one in shard.videos:
         folder.remove(one.target)
     return packed

@@ -1,7 +1,10 @@
 """Prepared sets: what becomes of a video, that ``--data`` reads the folder, and that work goes on where it stopped."""
 
+import errno
 import json
+import os
 import tarfile
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,12 +15,13 @@ import pytest
 from video_files import MakeVideo, frame_numbers
 
 from hwbench.data.archives import MemorySource
-from hwbench.data.decoding import probe, read_frames
+from hwbench.data.decoding import VideoFile, VideoInfo, probe, read_frames
 from hwbench.data.encoding import write_video
 from hwbench.data.images import FrameFolder
 from hwbench.data.inventory import prepared_sets
 from hwbench.data.listings import DataListing, SplitVideo, open_listing
 from hwbench.data.media import FileSource
+from hwbench.data.media_faults import naming
 from hwbench.data.preparing import JOURNAL, PreparedData, PreparedFolder, plan_videos, prepare_data
 from hwbench.data.readers import ListedVideo, Part, get
 from hwbench.data.readers.frame_rates import FRAME_RATES
@@ -518,6 +522,81 @@ def test_shards_hold_every_video_with_its_label_and_are_made_once(
     tars[1].unlink()
     assert pack().skipped == 5
     assert {tar: tar.read_bytes() for tar in tars} == before
+
+
+@dataclass(frozen=True)
+class DriveSource:
+    """A video on a drive that gives nothing as long as the file ``fault`` is there."""
+
+    path: Path
+    fault: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    def identity(self, root: Path) -> str:
+        return self.path.name
+
+    def open(self, info: VideoInfo | None = None) -> VideoFile:
+        with naming(self.path):
+            if self.fault.exists():
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return VideoFile(self.path, info)
+
+
+def test_shards_ask_again_for_videos_that_were_lost_and_tell_again_what_is_damaged(
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path
+) -> None:
+    def pack() -> tuple[PreparedData, list[int]]:
+        listing = DataListing("x", tmp_path, videos, ("run",), own_split=True)
+        result = prepare_shards(workspace, listing, out, SMALL, shard_videos=4, jobs=0, time_limit_s=60)
+        tars = sorted(out.glob("*.tar"))
+        return result, [sum(name.endswith(".mp4") for name in members(tar)) for tar in tars]
+
+    fault, out, damaged = tmp_path / "fault", tmp_path / "out", tmp_path / "damaged.mp4"
+    fault.touch()
+    damaged.write_text("no video")
+    lost = make_video("lost.mp4", count=4)
+    listed = [ListedVideo(make_video(f"{number}.mp4", count=5 + number), "run") for number in range(2)]
+    listed += [ListedVideo(damaged, "run"), ListedVideo(lost, "run", source=DriveSource(lost, fault))]
+    validated = ListedVideo(make_video("val.mp4", count=9), "run")
+    videos = (*(SplitVideo(one, "train") for one in listed), SplitVideo(validated, "val"))
+
+    result, counts = pack()
+    assert {Path(name).stem for name, _ in result.failed} == {"damaged", "lost"}
+    assert (counts, result.lost) == ([2, 1], 1)
+    fault.unlink()
+    for skipped in (3, 4):
+        result, counts = pack()
+        assert [Path(name).stem for name, _ in result.failed] == ["damaged"]
+        assert (counts, result.videos, result.skipped) == ([3, 1], {"train": 3, "val": 1}, skipped)
+        assert not (out / ".videos").exists()
+
+
+def test_shards_of_before_that_lack_videos_are_made_again(workspace: Workspace, clips: Path, tmp_path: Path) -> None:
+    def pack() -> PreparedData:
+        listing = open_listing(workspace, str(clips))
+        return prepare_shards(workspace, listing, tmp_path / "out", SMALL, shard_videos=9, jobs=0, time_limit_s=60)
+
+    (clips / "run" / "bad.mp4").write_text("no video")
+    assert len(pack().failed) == 1
+    journal = tmp_path / "out" / JOURNAL
+    lines = [json.loads(line) for line in journal.read_text().splitlines() if line]
+    for values in lines:
+        del values["revision"], values["failed"]
+    journal.write_text("".join(f"{json.dumps(values)}\n" for values in lines))
+    assert [len(pack().failed), len(pack().failed)] == [1, 1]
+
+
+def test_shards_ask_again_for_videos_that_took_too_long(workspace: Workspace, clips: Path, tmp_path: Path) -> None:
+    def pack(time_limit_s: float, jobs: int) -> PreparedData:
+        listing, out = open_listing(workspace, str(clips)), tmp_path / "out"
+        return prepare_shards(workspace, listing, out, SMALL, shard_videos=3, jobs=jobs, time_limit_s=time_limit_s)
+
+    hurried = pack(1e-4, 2)
+    assert hurried.lost == len(hurried.failed)  # all six, unless this process is held up and finds them ready
+    assert pack(60, 0).videos == {"train": 4, "val": 2}
 
 
 def test_shards_are_read_with_the_labels_of_the_original(
