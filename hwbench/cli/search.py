@@ -117,8 +117,8 @@ def _print_race(title: str, race: RaceResult) -> None:
 
 
 def _verdict(race: RaceResult) -> str:
-    if race.winner is None:
-        return "no finalist could be trained"
+    if race.fallback:
+        return race.fallback
     if race.margin is None:
         return "the others of the last round could not be trained"
     return f"decided by {'evidence' if race.told_apart else 'the halving; the last two are not told apart'}"

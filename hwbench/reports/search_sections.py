@@ -69,8 +69,8 @@ def race(report: StudyReport) -> Iterator[Html]:
 
 def verdict(race: RaceResult) -> str:
     """How a race ended, as a sentence."""
-    if race.winner is None:
-        return "no finalist could be trained; the winner is whom the score liked best."
+    if race.fallback:
+        return f"{race.fallback}."
     margin = race.margin
     if margin is None:
         return "one finalist was left without a comparison."

@@ -141,7 +141,7 @@ class RaceRound:
 
     @property
     def going_on(self) -> tuple[str, ...]:
-        """The networks that the next round trains, or the winner."""
+        """The networks that the next round trains, the leader first, or the winner."""
         return tuple(one.architecture for one in self.standings if one.outcome in (GOES_ON, WINS))
 
     def to_json(self) -> dict[str, Any]:
@@ -158,7 +158,8 @@ class RaceResult:
         score: ``fp32`` or ``int8``: whose accuracy decided.
         videos: Validation videos.
         rounds: In order; none where there was a single network to choose from.
-        winner: Printed form; None where no network could be trained.
+        winner: Printed form. Where the last round failed for all it is the leader of the last round in which a network
+            was trained; None where none was in any.
     """
 
     data: str
@@ -178,6 +179,16 @@ class RaceResult:
     def told_apart(self) -> bool:
         """Whether the evidence alone puts the winner above the next one."""
         return self.margin is not None and self.margin.low > 0
+
+    @property
+    def fallback(self) -> str:
+        """What chose the winner where no network of the last round could be trained, for people; else empty."""
+        if not self.rounds or any(one.outcome != FAILED for one in self.rounds[-1].standings):
+            return ""
+        number = len(self.rounds)
+        where = f" in round {number}" if number > 1 else ""
+        chosen = "is whom the score liked best" if self.winner is None else f"led round {number - 1}"
+        return f"no finalist could be trained{where}; the winner {chosen}"
 
     @property
     def seconds(self) -> float:
@@ -243,7 +254,8 @@ class Race:
             going_on = rounds[-1].going_on
             self.watch.ended(rounds[-1])
         about = self.train.description
-        return RaceResult(str(about["data"]), str(about["score"]), videos, tuple(rounds), next(iter(going_on), None))
+        leaders = [*going_on, *(one.going_on[0] for one in reversed(rounds) if one.going_on)]
+        return RaceResult(str(about["data"]), str(about["score"]), videos, tuple(rounds), next(iter(leaders), None))
 
     def _trained(
         self, architectures: Sequence[str], number: int

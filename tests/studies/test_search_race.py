@@ -12,11 +12,13 @@ import pytest
 from hwbench import Listener
 from hwbench.api.finalists import StudyFinalists, race_watch, video_results
 from hwbench.api.study_data import Fidelity, StudyData
+from hwbench.cli.search import _verdict
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
 from hwbench.data.video_scores import VideoScores
 from hwbench.errors import CheckFailed, InvalidFile, VideoError
 from hwbench.reports.result import read_result
+from hwbench.reports.search_sections import verdict
 from hwbench.spaces import read_space
 from hwbench.specs import Architecture
 from hwbench.studies.paired import VideoResults, paired_differences
@@ -155,6 +157,39 @@ def test_what_cannot_be_trained_is_out_and_says_why():
     nobody = Race(2, Trainer({"a": (None,), "b": (None,)})).run(["a", "b"])
     assert (nobody.winner, nobody.told_apart, nobody.videos) == (None, False, 0)
     assert json.dumps(nobody.to_json(), allow_nan=False)
+
+
+def test_where_a_later_round_fails_for_all_the_leader_of_the_one_before_wins_and_never_a_beaten_one():
+    failing = {"a": (0.1,), "b": (0.90, None), "c": (0.88, None), "d": (0.1,)}
+    result = Race(4, Trainer(failing, seed=1)).run(list("abcd"))  # "a" has the highest score
+    assert outcomes(result.rounds[0])["a"] == BEATEN
+    assert set(outcomes(result.rounds[1]).values()) == {FAILED}
+    assert (result.winner, result.margin, result.told_apart) == ("b", None, False)
+    words = "no finalist could be trained in round 2; the winner led round 1"
+    assert (_verdict(result), verdict(result)) == (words, f"{words}.")
+    old = RaceResult.from_json(result.to_json() | {"winner": None})  # as it was written before
+    assert _verdict(old) == "no finalist could be trained in round 2; the winner is whom the score liked best"
+
+
+def test_where_no_round_trains_anything_the_score_chooses_and_the_verdict_says_so():
+    nobody = Race(2, Trainer({"a": (None,), "b": (None,)})).run(["a", "b"])
+    assert nobody.winner is None
+    assert _verdict(nobody) == "no finalist could be trained; the winner is whom the score liked best"
+
+
+def test_a_search_reports_the_leader_of_the_last_round_that_trained_something(make_search):
+    search = make_search()
+    first = search.run(trials=12, measure=1)
+    wanted = sorted(first.history, key=lambda c: -c.score)[2].architecture
+
+    class Favourite(Trainer):
+        def __call__(self, architecture, number, /):
+            self.table.setdefault(architecture, (0.9 if architecture == wanted else 0.85, None))
+            return super().__call__(architecture, number)
+
+    result = replace(search, race=Race(4, Favourite({}, seed=1))).run(trials=12, measure=1)
+    assert [len(one.standings) for one in result.race.rounds] == [4, 2]
+    assert result.best.architecture == result.race.winner == wanted
 
 
 def test_a_round_of_one_epoch_says_so():
