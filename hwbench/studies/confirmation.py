@@ -94,9 +94,9 @@ class Confirmation:
     """Measures candidates until the best ``wanted`` within the budget are known.
 
     The best half of ``count`` is taken by score alone, the other half by score among those whose whole prediction
-    interval is within the budget. It goes on until no network that was not measured, whatever was predicted of it, has
-    both a higher score than the last of the best ``wanted`` so far and a tenth of a chance to fit, by what has been
-    measured, or until ``_ROUNDS`` are over.
+    interval is within the budget; where none is predicted within it, those of ``beyond`` that may fit. It goes on until
+    no network that was not measured, whatever was predicted of it, has both a higher score than the last of the best
+    ``wanted`` so far and a tenth of a chance to fit, by what has been measured, or until ``_ROUNDS`` are over.
 
     Args:
         measure: Measures networks on the device.
@@ -163,6 +163,9 @@ class Confirmation:
         return all(t * f <= limit for t, f, limit in zip(times, factors, self._limits, strict=True))
 
     def _first(self, ranked: Sequence[Candidate]) -> list[Candidate]:
+        """Half of them bold, half safe; where nothing is predicted within the budget, what may fit of ``beyond``."""
+        if not ranked:
+            return self._next(ranked)
         bold = list(ranked[: -(-self.count // 2)])
         safe = [c for c in ranked if c not in bold and self._is_predicted_within(c)]
         chosen = bold + safe[: self.count - len(bold)]

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from hwbench.errors import OverBudget
+from hwbench.printable import counted
 from hwbench.studies.candidates import Candidate
 from hwbench.studies.settings import Settings
 from hwbench.units import format_duration
 
 
-def over_budget(study: str, settings: Settings, measured: Sequence[Candidate]) -> OverBudget:
-    """Names what the candidates took, or why they could not be measured, and what to do."""
+def over_budget(
+    study: str, settings: Settings, measured: Sequence[Candidate], scored: Sequence[Candidate]
+) -> OverBudget:
+    """Names what the candidates took, or why they could not be measured, and what to do.
+
+    Args:
+        study: Its name.
+        settings: What it searches for.
+        measured: The candidates that were measured, or failed to be.
+        scored: All networks with a score, by the tables of today; those that cannot be predicted among them.
+    """
     times = [c.measured_s for c in measured if c.measured_s is not None]
-    if not measured:
+    if not scored:
         return OverBudget(f"study {study!r}: no candidate has a score; evaluator {settings.evaluator!r} gave none")
+    if not measured:
+        return OverBudget(f"study {study!r}: {_unmeasured(settings, scored)}")
     if not times:
         reasons = "; ".join(sorted({c.failure for c in measured}))
         return OverBudget(f"study {study!r}: no candidate could be measured on the device: {reasons}")
@@ -25,6 +38,42 @@ def over_budget(study: str, settings: Settings, measured: Sequence[Candidate]) -
         f"{format_duration(settings.budget_s)}; the fastest takes {format_duration(min(times))}; give a larger budget "
         f"or more --trials, or check the table: hwbench validate --device {settings.device}"
     )
+
+
+def _unmeasured(settings: Settings, scored: Sequence[Candidate]) -> str:
+    """Why no network with a score was worth measuring: the tables of today put it too far beyond, or lack a row."""
+    by_network = {c.architecture: c for c in scored}.values()
+    predicted = [c for c in by_network if c.is_predicted]
+    reasons, advice = list[str](), list[str]()
+    if predicted:
+        nearest = min(predicted, key=lambda c: _share(settings, c)).predicted(settings.device)
+        on = {device: f" on {device}" if len(nearest) > 1 else "" for device in nearest}
+        limits = [settings.limit_text(limit) + on[device] for device, limit in settings.budgets_ms.items()]
+        times = [format_duration(seconds) + on[device] for device, seconds in nearest.items()]
+        reasons.append(
+            f"predicted too far beyond {' and '.join(limits)} to be measured: {len(predicted)}, the nearest takes "
+            f"{' and '.join(times)}"
+        )
+        advice.append("give a larger budget or more --trials")
+    if len(predicted) < len(by_network):
+        lacking = {
+            device
+            for c in by_network
+            for device, seconds in c.predicted(settings.device).items()
+            if not math.isfinite(seconds)
+        }
+        reasons.append(f"with a block that the table lacks by now: {len(by_network) - len(predicted)}")
+        advice += [f"measure the rows: hwbench profile --device {device}" for device in sorted(lacking)]
+    return (
+        f"{counted(len(by_network), 'network')} with a score, none of which may fit by the tables of today; "
+        f"{'; '.join([*reasons, ', or '.join(advice)])}"
+    )
+
+
+def _share(settings: Settings, candidate: Candidate) -> float:
+    """The largest share of its budget that a network is predicted to take, over the devices."""
+    limits = settings.budgets_ms
+    return max(1e3 * seconds / limits[device] for device, seconds in candidate.predicted(settings.device).items())
 
 
 def _on_devices(settings: Settings, measured: Sequence[Candidate]) -> str:

@@ -176,11 +176,10 @@ class Search:
         folder = self.workspace.studies / self.name
         with self._opened(trials) as study:
             scored = [self._with_predictions(c) for c in scored_candidates(study)]
-            history = [one for one in scored if one.is_predicted]
-            if len(history) < len(scored):
-                self.watch.unpredicted(len(scored) - len(history))
+            if lacking := sum(not one.is_predicted for one in scored):
+                self.watch.unpredicted(lacking)
             result = replace(
-                self._confirm(history, len(finished_trials(study)), measure),
+                self._confirm(scored, len(finished_trials(study)), measure),
                 course=SearchCourse.of(study, measure),
                 given_up=tuple(given_up(study)),
                 cut_rows=cut_rows,
@@ -331,12 +330,13 @@ class Search:
             assert isinstance(evaluator, AdditiveEvaluator)
             return sums_over(self.feasible.space, block_scores(evaluator), num_classes=self.settings.num_classes)
 
-    def _confirm(self, history: Sequence[Candidate], trials: int, measure: int) -> SearchResult:
+    def _confirm(self, scored: Sequence[Candidate], trials: int, measure: int) -> SearchResult:
+        history = [one for one in scored if one.is_predicted]
         measured: dict[str, Candidate] = {}
         wanted = self._confirmations(history, measure, measured)
         confirm(wanted)
         if not wanted[-1][0].within():
-            raise over_budget(self.name, self.settings, list(measured.values()))
+            raise over_budget(self.name, self.settings, list(measured.values()), scored)
         points = tuple(
             self._point(limit_ms, one, confirmation.within(), space_shares(one, _known(confirmation, candidates)))
             for limit_ms, one, (confirmation, candidates) in zip(

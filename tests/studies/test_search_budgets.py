@@ -5,6 +5,7 @@ Both devices have a known latency law; the phone runs the real measuring protoco
 
 import contextlib
 import json
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -31,6 +32,8 @@ from hwbench.specs import Architecture, Precision, Timing
 from hwbench.studies.candidates import Candidate, FurtherLatency, pareto
 from hwbench.studies.confirmation import Confirmation
 from hwbench.studies.latencies import space_latencies
+from hwbench.studies.over_budget import over_budget
+from hwbench.studies.settings import Settings
 from hwbench.testing.fakes import FakeDevice
 from hwbench.testing.simulated_phone import (
     BIG,
@@ -360,3 +363,19 @@ def test_a_front_goes_by_the_latency_that_counts():
     slow = Candidate("b", 2.0, 0.6, further=(FurtherLatency(PHONE, 0.7),))
     assert pareto([fast, slow]) == [fast, slow]
     assert pareto([fast, slow], lambda c: c.further[0].predicted_s) == [slow]
+
+
+def test_where_nothing_may_fit_the_nearest_network_is_named_on_all_devices():
+    def scored(name, *seconds):
+        return Candidate(f"x:a={name}", 1.0, seconds[0], further=(FurtherLatency(PHONE, seconds[1]),))
+
+    target = replace(installed_target(), device="pi5").key
+    settings = Settings("x", "d", target, "int8", 4.0, 8, further_budgets_ms={f"{PHONE}/executorch-1.5.1/t1": 50.0})
+    networks = [scored(1, 5e-3, 50e-3), scored(2, 4e-3, 75e-3), scored(3, 4e-3, math.nan)]
+    said = str(over_budget("mine", settings, [], [*networks, networks[0]]))
+    assert "3 networks with a score, none of which" in said
+    assert "beyond 4 ms on pi5 and 50 ms on s9 to be measured: 2, the nearest takes 5 ms on pi5 and 50 ms on s9" in said
+    assert said.endswith(
+        "lacks by now: 1; give a larger budget or more --trials, or measure the rows: hwbench profile --device s9"
+    )
+    assert "evaluator 'entropy' gave none" in str(over_budget("mine", settings, [], []))

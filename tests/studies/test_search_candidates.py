@@ -90,6 +90,15 @@ def test_one_that_is_predicted_just_beyond_the_budget_is_measured_where_it_may_f
     assert [c.architecture for c in confirmation.within()] == ["3", "0", "1"]
 
 
+def test_where_none_is_predicted_within_the_budget_those_that_may_fit_are_measured(confirm):
+    beyond = candidates((3, 1.2), (2, 1.01), (1, 1.005))
+    confirmation = confirm({"1": 1.02, "2": 0.99})
+    confirmation.beyond = beyond
+    assert [c.architecture for c in confirmation.first([])] == ["1", "2"]
+    assert confirmation.run([]).architecture == "2"
+    assert confirm.rounds == [["1", "2"]]  # the best by score has no chance
+
+
 def test_what_is_hopeless_by_now_is_not_measured(confirm):
     """All are a twentieth slower than predicted: what was predicted to just fit does not."""
     found = candidates((6, 0.999), (5, 0.998), (4, 0.997), (3, 0.8))

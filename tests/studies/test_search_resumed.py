@@ -11,6 +11,7 @@ from optuna.trial import Trial, TrialState
 
 from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.api.study_supernet import StudySupernet
+from hwbench.errors import OverBudget
 from hwbench.latency import AdditivePredictor
 from hwbench.spaces import load_space
 from hwbench.spaces.feasible import FeasibleSet
@@ -180,6 +181,39 @@ def test_networks_that_are_beyond_the_budget_by_now_do_not_count_as_seen(make_se
     scored = {one.architecture for one in result.history}
     assert sum(Architecture.parse(key) in again.feasible for key in scored) == within
     assert again.watch.seen == [within]
+
+
+def test_where_newer_rows_put_all_networks_beyond_the_budget_those_that_may_fit_are_measured(make_search, slower):
+    first = make_search(sampler="thompson").run(trials=1, measure=1)
+    again = make_search(sampler="thompson")
+    again.feasible = slower(again, 1.004)
+    result = again.run(trials=1, measure=1)
+    assert all(one.predicted_s > again.settings.budget_s for one in result.history)
+    assert result.best.measured_s <= again.settings.budget_s
+    assert result.best.architecture == first.best.architecture
+
+
+def test_where_newer_rows_put_all_networks_far_beyond_the_budget_the_nearest_is_named(make_search, slower):
+    make_search(sampler="thompson").run(trials=1, measure=1)
+    again = make_search(sampler="thompson")
+    again.feasible = slower(again, 1.15)
+    words = (
+        r"1 network with a score, none of which .*predicted too far beyond 4.2 ms to be measured: 1, .* takes 4.8\d ms;"
+    )
+    with pytest.raises(OverBudget, match=words):
+        again.run(trials=1, measure=1)
+
+
+def test_where_all_networks_have_a_row_that_is_gone_the_table_is_named(make_search, space):
+    first = make_search(sampler="thompson").run(trials=1, measure=1)
+    again = make_search(sampler="thompson")
+    parts = list(again.workload(first.best.architecture).parts())
+    less = AdditivePredictor.fit(space_table(space, INT8).without(parts[1:2]), space=space.name)
+    again.feasible, again.watch = feasible_set(space, less, again.settings), Watch()
+    words = "with a block that the table lacks by now: 1; measure the rows: hwbench profile --device local"
+    with pytest.raises(OverBudget, match=words):
+        again.run(trials=1, measure=1)
+    assert again.watch.lost == [1]
 
 
 def test_what_has_no_score_is_not_tried_again(make_search):
