@@ -6,18 +6,20 @@ its interval is narrower than those of two accuracies side by side. Loads neithe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betaincinv
 
 from hwbench.studies.ranking import Floats, Interval
 
 # Share of the intervals that hold the truth, of all comparisons of a round together.
 LEVEL = 0.95
-# Samples of videos that an interval rests on.
-_SAMPLES = 2000
+# Samples of videos that an interval rests on, at least; and how many of them lie beyond each bound.
+_SAMPLES, _BEYOND = 2000, 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +27,8 @@ class VideoResults:
     """What a network says of each validation video.
 
     Attributes:
-        hits: Whether its highest score is right, shape (videos,).
+        hits: Whether its highest score is right, shape (videos,). A video counts once, however many views of it were
+            looked at: their scores are averaged before.
         losses: Negative log-likelihood of the right class in nats, shape (videos,).
     """
 
@@ -61,11 +64,15 @@ def paired_differences(
 ) -> tuple[PairedDifference, ...]:
     """What a network is better by than each of some others, with intervals that hold together.
 
-    Videos are drawn anew (bootstrap, Efron 1979); bounds are percentiles. Each interval has a level of
-    1 - (1 - ``LEVEL``) / comparisons (Bonferroni), so that all of them hold the truth with ``LEVEL``.
+    Videos are drawn anew (bootstrap, Efron 1979); bounds are percentiles. Which network leads is seen on the same
+    videos, so any pair of the round might have been compared: each interval has a level of 1 - (1 - ``LEVEL``) / pairs
+    (Bonferroni), K (K - 1) / 2 of them, so that all of them hold the truth with ``LEVEL``.
+
+    Percentiles are too sure where few videos tell two networks apart. Bounds of top-1 are therefore no closer than the
+    exact ones (``_exact_bounds``): an interval is above zero only where McNemar's exact test says so at that level.
 
     Args:
-        first: The network.
+        first: The network, as a rule the best of all.
         others: What it is compared with.
         seed: Of the draws of videos, which are the same for all of them.
 
@@ -78,15 +85,46 @@ def paired_differences(
     if not others:
         return ()
     gained = np.array([[first.hits.astype(float) - o.hits, o.losses - first.losses] for o in others])
-    rng = np.random.default_rng(seed)
-    samples = np.array([gained[..., rng.integers(count, size=count)].mean(-1) for _ in range(_SAMPLES)])
-    tail = (1 - LEVEL) / max(len(others), 1) / 2
+    pairs = (len(others) + 1) * len(others) / 2
+    tail = (1 - LEVEL) / pairs / 2
+    rng, size = np.random.default_rng(seed), max(_SAMPLES, math.ceil(_BEYOND / tail))
+    samples = np.array([gained @ _times_drawn(rng, count) / count for _ in range(size)])
     return tuple(
-        PairedDifference(*(_interval(gained[i, j], samples[:, i, j], tail) for j in range(2)))
-        for i in range(len(others))
+        PairedDifference(
+            _wider(_interval(top1, samples[:, i, 0], tail), _exact_bounds(top1, tail)),
+            _interval(loss, samples[:, i, 1], tail),
+        )
+        for i, (top1, loss) in enumerate(gained)
     )
+
+
+def _times_drawn(rng: np.random.Generator, count: int) -> NDArray[np.intp]:
+    """How often each video is in a sample of as many videos."""
+    return np.bincount(rng.integers(count, size=count), minlength=count)
 
 
 def _interval(values: Floats, samples: Floats, tail: float) -> Interval:
     low, high = np.quantile(samples, [tail, 1 - tail])
     return Interval(float(values.mean()), float(low), float(high))
+
+
+def _exact_bounds(gained: Floats, tail: float) -> tuple[float, float]:
+    """Bounds of a mean difference of hits, given how many videos only one of both networks gets right.
+
+    The share of those videos that the first one gets right has the exact bounds of a binomial share (Clopper and
+    Pearson, Biometrika, 1934). The lower one is above a half where the exact test of McNemar (Psychometrika, 1947;
+    a sign test) rejects that both are equally good, in favour of the first.
+
+    Args:
+        gained: 1 where only the first is right, -1 where only the second is, else 0; shape (videos,).
+        tail: Probability beyond each bound.
+    """
+    wins, losses = int((gained > 0).sum()), int((gained < 0).sum())
+    low = float(betaincinv(wins, losses + 1, tail)) if wins else 0.0
+    high = float(betaincinv(wins + 1, losses, 1 - tail)) if losses else 1.0
+    apart = (wins + losses) / len(gained)
+    return (2 * low - 1) * apart, (2 * high - 1) * apart
+
+
+def _wider(interval: Interval, bounds: tuple[float, float]) -> Interval:
+    return Interval(interval.value, min(interval.low, bounds[0]), max(interval.high, bounds[1]))

@@ -1,10 +1,11 @@
 """Finalists of a search race: trained in rounds, each twice as long as the one before, and compared on the same videos.
 
 After a round a network is out where the evidence says so: the interval of what the leader is better by, over
-validation videos, lies above zero. If more than half are left, the halving demands the rest (successive halving,
-Jamieson and Talwalkar, AISTATS 2016; elimination by tests is that of Hoeffding races, Maron and Moore, NIPS 1993). A
-round begins with the weights of the last one and a fresh cycle of the learning rate, which doubles in length: the warm
-restarts of Loshchilov and Hutter, SGDR, ICLR 2017, with ``T_mult = 2``. Loads no torch.
+validation videos, lies above zero; it holds for all pairs of the round together (``hwbench.studies.paired``). If more
+than half are left, the halving demands the rest (successive halving, Jamieson and Talwalkar, AISTATS 2016; elimination
+by tests is that of Hoeffding races, Maron and Moore, NIPS 1993). A round begins with the weights of the last one and a
+fresh cycle of the learning rate, which doubles in length: the warm restarts of Loshchilov and Hutter, SGDR, ICLR 2017,
+with ``T_mult = 2``. Loads no torch.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from hwbench import Listener
 from hwbench.api.finalists import StudyFinalists, race_watch, video_results
@@ -89,6 +90,37 @@ def test_intervals_of_many_comparisons_hold_together():
     first, other = results(0.6, seed=1), results(0.5, seed=2)
     alone, among = paired_differences(first, [other]), paired_differences(first, [other] * 6)
     assert among[0].top1.low < alone[0].top1.low
+
+
+def pair(wins: int, losses: int, videos: int = 128) -> tuple[VideoResults, VideoResults]:
+    """Two networks of which either one alone is right on so many videos."""
+    first, second = np.ones((2, videos), bool)
+    second[:wins] = first[wins : wins + losses] = False
+    return VideoResults(first, np.ones(videos)), VideoResults(second, np.ones(videos))
+
+
+@pytest.mark.parametrize("finalists", [2, 8])
+@pytest.mark.parametrize(
+    ("wins", "losses"), [(4, 0), (5, 0), (6, 0), (10, 0), (11, 0), (7, 1), (8, 1), (20, 5), (30, 5)]
+)
+def test_a_network_is_beaten_only_where_the_exact_test_agrees(wins, losses, finalists):
+    """McNemar's test, two-sided, at the level of a round among all pairs."""
+    first, second = pair(wins, losses)
+    runs = {"a": FinalistRun(first, 1.0)} | {f"b{number}": FinalistRun(second, 1.0) for number in range(finalists - 1)}
+    _, *others = judged(runs, finalists)
+    rejected = binomtest(wins, wins + losses).pvalue < 0.05 / math.comb(finalists, 2)
+    assert {one.outcome == BEATEN for one in others} == {one.behind.low > 0 for one in others} == {rejected}
+    assert all(one.behind.low <= one.behind.value <= one.behind.high for one in others)
+
+
+def test_equally_good_networks_are_beaten_as_rarely_as_the_level_says():
+    rng, beaten, rounds = np.random.default_rng(7), 0, 40
+    for seed in range(rounds):
+        of_luck, known = rng.random(128) < 0.3, rng.random(128) < 0.7  # the same videos are hard for all
+        hits = np.where(of_luck, rng.random((8, 128)) < 0.5, known)
+        runs = {str(number): FinalistRun(VideoResults(row, np.ones(128)), 1.0) for number, row in enumerate(hits)}
+        beaten += any(one.outcome == BEATEN for one in judged(runs, 8, seed))
+    assert beaten <= 0.05 * rounds
 
 
 def test_results_of_other_videos_are_no_pairs():
