@@ -124,15 +124,14 @@ def noisy_nearness(
         proposal: Any member.
         rng: Draws Gumbel noise for each input size and each choice of each step.
         scale: Of the noise; a changed choice takes 1 from the score.
-        kept: Names of choices that are changed only where nothing else is within the budget.
+        kept: Names of choices that are changed only where nothing else is within the budget; other choices of their
+            stages change like any.
     """
-    weight = _KEPT if not kept.isdisjoint(sums.space.size_texts(sums.cells[0].cell)) else 1
-    sizes = rng.gumbel(scale=scale, size=len(sums.cells)) - weight * size_distances(sums, proposal) / _CHANGE
+    sizes = rng.gumbel(scale=scale, size=len(sums.cells)) - size_distances(sums, proposal, kept) / _CHANGE
     stages = []
     for number, axis in enumerate(sums.axes):
         noise = rng.gumbel(scale=scale, size=len(axis.choices))
-        weight = _KEPT if not kept.isdisjoint(axis.names.values()) else 1
-        stages.append(noise - weight * stage_distances(sums, number, proposal) / _CHANGE)
+        stages.append(noise - stage_distances(sums, number, proposal, kept) / _CHANGE)
     cells = [
         replace(
             cell,
@@ -147,25 +146,36 @@ def noisy_nearness(
     return replace(sums, cells=tuple(cells))
 
 
-def stage_distances(sums: SpaceSums, number: int, proposal: Architecture) -> Integers:
-    """By choice of a step: how far it is from that of a proposal. What one of both does not choose is no distance."""
+def stage_distances(sums: SpaceSums, number: int, proposal: Architecture, kept: Set[str] = frozenset()) -> Integers:
+    """By choice of a step: how far it is from that of a proposal. What one of both does not choose is no distance.
+
+    Names in ``kept`` count ``_KEPT`` times.
+    """
     axis, told = sums.axes[number], dict(proposal.choices)
     total = np.zeros(len(axis.choices), np.int64)
     for (name, choice), places in zip(axis.names.items(), axis.places.T):
         if choice in told:
             wanted = axis.stage.texts(name).index(told[choice])
-            total += np.where((places < 0) | (places == wanted), 0, _CHANGE + np.abs(places - wanted))
+            away = np.where((places < 0) | (places == wanted), 0, _CHANGE + np.abs(places - wanted))
+            total += _weight(choice, kept) * away
     return total
 
 
-def size_distances(sums: SpaceSums, proposal: Architecture) -> Integers:
-    """By input size: how far it is from that of a proposal."""
-    return np.array([_size_distance(sums, cell, proposal) for cell in sums.cells], dtype=np.int64)
+def size_distances(sums: SpaceSums, proposal: Architecture, kept: Set[str] = frozenset()) -> Integers:
+    """By input size: how far it is from that of a proposal; names in ``kept`` count ``_KEPT`` times."""
+    return np.array([_size_distance(sums, cell, proposal, kept) for cell in sums.cells], dtype=np.int64)
 
 
-def _size_distance(sums: SpaceSums, cell: CellSums, proposal: Architecture) -> int:
-    texts = sums.space.size_texts(cell.cell)
-    return sum(_distance(text, proposal[name], sums.space.choices[name]) for name, text in texts.items())
+def _size_distance(sums: SpaceSums, cell: CellSums, proposal: Architecture, kept: Set[str] = frozenset()) -> int:
+    choices = sums.space.choices
+    return sum(
+        _weight(name, kept) * _distance(text, proposal[name], choices[name])
+        for name, text in sums.space.size_texts(cell.cell).items()
+    )
+
+
+def _weight(choice: str, kept: Set[str]) -> int:
+    return _KEPT if choice in kept else 1
 
 
 def _distance(text: str, wanted: str, scale: tuple[str, ...]) -> int:

@@ -286,6 +286,19 @@ def test_a_queued_trial_is_completed_within_the_budget(widths):
         assert sum(COSTS[name][width] for name, width in trial.params.items()) <= 3.0 + 1e-9
 
 
+@pytest.mark.parametrize("queued", [{"s3.depth": "4"}, {"s2.expansion": "4"}, {"s1.depth": "2", "s3.width": "128"}])
+def test_the_rest_of_a_stage_gives_way_to_a_queued_choice_of_it(feasible, queued):
+    """There are networks within the budget that have what is queued, so that a trial is one of them."""
+    within = 0
+    for seed in range(40):
+        study = optuna.create_study(sampler=FeasibleSampler(feasible, None, seed=seed, startup=100))
+        study.enqueue_trial(queued)
+        architecture = feasible.space.sample(study.ask())
+        assert queued.items() <= dict(architecture.choices).items()
+        within += architecture in feasible
+    assert within == 40
+
+
 def test_other_parameters_are_sampled_beside_the_choices(widths):
     study = study_of(widths)
     study.optimize(lambda trial: worth(trial) - trial.suggest_float("lr", 1e-4, 1, log=True), n_trials=16)
