@@ -44,7 +44,8 @@ class Standing:
     Attributes:
         evaluator: Its name.
         networks: Trained networks that it has scored.
-        tau: Kendall's tau-b of score and top-1 within bands, with a 95 % interval.
+        tau: Kendall's tau-b of score and top-1 within bands, with a 95 % interval; of fewer networks than ``FEWEST``
+            the bounds are nan, since a bootstrap over so few says nothing.
         precision: Share of its five first choices that are among the five best, mean over bands.
         regret: Top-1 that its first choice loses to the best, a share, mean over bands.
         cost_s: Mean CPU time of a score in seconds; None: not known.
@@ -62,8 +63,8 @@ class Standing:
 
     @property
     def informative(self) -> bool:
-        """Whether the scores say something: their interval is above zero."""
-        return self.tau.low > 0
+        """Whether the scores say something: there are enough networks, and the interval is above zero."""
+        return self.networks >= FEWEST and self.tau.low > 0
 
     @property
     def verdict(self) -> str:
@@ -73,9 +74,9 @@ class Standing:
         return "informative" if self.informative else "uninformative: the interval holds zero"
 
     def to_json(self) -> dict[str, Any]:
-        """One of ``evaluators`` of ``hwbench scoreboard --json``; not a number is null."""
+        """One of ``evaluators`` of ``hwbench scoreboard --json``; what is not a number or not known is null."""
         values = asdict(self) | {"tau": self.tau.value, "tau_low": self.tau.low, "tau_high": self.tau.high}
-        values |= {"informative": self.informative}
+        values |= {"informative": self.informative if self.networks >= FEWEST else None}
         return {
             name: None if isinstance(value, float) and math.isnan(value) else value for name, value in values.items()
         }
@@ -104,7 +105,7 @@ class Scoreboard:
     @property
     def best(self) -> Standing | None:
         """The evaluator that earns to be used: the highest informative one."""
-        return next((one for one in self.standings if one.informative and one.networks >= FEWEST), None)
+        return next((one for one in self.standings if one.informative), None)
 
     @property
     def verdict(self) -> str:
@@ -131,7 +132,7 @@ def standing(
     if len(known) < 2:
         nothing = float("nan")
         return Standing(evaluator, len(known), Interval(nothing, nothing, nothing), nothing, nothing, cost_s)
-    tau = rank_interval(values, truths, bands)
+    tau = _enough(rank_interval(values, truths, bands), len(known))
     share = _share(tau, ceiling)
     lost, first = regret(values, truths, bands), precision_at(values, truths, bands)
     return Standing(evaluator, len(known), tau, first, lost, cost_s, share)
@@ -195,7 +196,7 @@ def _of_curves(
         comparisons.append((begun, ends))
     if not comparisons:
         return standing(name, [], [])
-    tau = mean_rank_interval(comparisons, bands)
+    tau = _enough(mean_rank_interval(comparisons, bands), len(several))
     of_ceiling, own = (median(len(one.trainings) for one in each) for each in (networks, several))
     whole = None if ceiling is None else _whole(ceiling, of_ceiling, own - 1)
     precision = fmean(precision_at(begun, ends, bands) for begun, ends in comparisons)
@@ -203,6 +204,11 @@ def _of_curves(
     whole_s = _cost_s(several)
     cost_s = None if whole_s is None else part * whole_s
     return Standing(name, len(several), tau, precision, lost, cost_s, _share(tau, whole))
+
+
+def _enough(tau: Interval, networks: int) -> Interval:
+    """A rank correlation without its bounds where there are too few networks for these."""
+    return tau if networks >= FEWEST else Interval(tau.value, math.nan, math.nan)
 
 
 def _whole(ceiling: Interval, trainings: float, others: float) -> Interval:

@@ -102,6 +102,12 @@ def test_an_evaluator_of_few_networks_is_not_believed() -> None:
     few = standing("few", networks, [one.top1 for one in networks])
     assert few.tau.value == 1
     assert "too few" in few.verdict
+    assert not few.informative
+    written = few.to_json()
+    assert (written["informative"], written["tau_low"], written["tau_high"]) == (None, None, None)
+    assert json.dumps(written, allow_nan=False)
+    enough = standing("enough", [*networks, One(0.9)], range(FEWEST)).to_json()
+    assert (enough["informative"], enough["tau_low"]) == (True, pytest.approx(1))
     assert standing("none", networks, [math.nan] * len(networks)).networks == 0
 
 
