@@ -30,16 +30,19 @@ _TOP1 = "top-1"
 DEFAULT_OPTIMIZER = "muon"
 # The version of scores of short trainings whose default recipe had SGD; they are far below those of Muon.
 _WITH_SGD = 1
-_GIVEN_UP = frozenset(("architecture", "score", "epochs"))
+_PARTIAL = frozenset(("architecture", "score", "epochs"))
+# How a training stood at the time of which a row tells.
+_ENDED, _GIVEN_UP, _WENT_ON = "ended", "given up", "went on"
 # Of a table of trainings; other columns are for people, but ``optimizer``.
 _COLUMNS = ("architecture", "epochs", "top1")
 
 
 @dataclass(frozen=True)
 class _Trained:
-    """What one training said of a network, how long it was, and on which data; empty: not known.
+    """What one training said of a network, how long it was by then, and on which data; empty: not known.
 
-    ``made`` is how a study trained it, ``Settings`` without what is about latency; None: not by a study that goes on.
+    ``made`` is how a study trained it, ``Settings`` without what is about latency; None: not by a study. ``state`` says
+    whether the training had ended there, was given up by a pruner, or went on.
     """
 
     architecture: str
@@ -48,6 +51,7 @@ class _Trained:
     training: int
     data: str = ""
     made: _Made | None = None
+    state: str = _ENDED
 
 
 @dataclass(frozen=True)
@@ -101,13 +105,14 @@ class Learned:
             )
             apart = amounts if any(amounts) else ()
             architecture, elsewhere = Architecture.parse(one.architecture), bool(one.data and data) and one.data != data
-            found.append(ScoreObservation(architecture, one.score, apart, -1 - one.training, elsewhere))
+            given_up = one.state == _GIVEN_UP
+            found.append(ScoreObservation(architecture, one.score, apart, -1 - one.training, elsewhere, given_up))
         return tuple(found)
 
     def same_as(self, settings: Settings) -> dict[str, float]:
         """Scores by architecture of the trainings that a study of these settings would only repeat."""
         made = _Made.of(settings)
-        return {one.architecture: one.score for one in self.trained if one.made == made}
+        return {one.architecture: one.score for one in self.trained if one.made == made and one.state == _ENDED}
 
     def check_unit(self, evaluator: str) -> None:
         """Refuses scores of another unit than a study's own.
@@ -336,14 +341,31 @@ def _check_members(space: SearchedSpace, source: str, trained: Sequence[_Trained
             raise InvalidValue(f"--learn-from {source}: trained in another space of this name: {error}") from None
 
 
-def _given_up(workspace: Workspace, name: str) -> list[dict[str, Any]]:
-    """The trainings of a study that a pruner ended."""
+def _partial(stored: Mapping[str, object], name: str, key: str) -> list[dict[str, Any]]:
+    """Scores before the end of trainings, of the result of a study."""
+    rows = stored.get(key, [])
+    if not isinstance(rows, list) or not all(isinstance(r, dict) and r.keys() >= _PARTIAL for r in rows):
+        raise InvalidFile(f"study {name!r}: {key} of its result is damaged; run the search again")
+    return rows
+
+
+def _given_up(workspace: Workspace, name: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The trainings of a study that a pruner ended, and what all had at those epochs.
+
+    Results of before do not have the latter; the journal has.
+    """
     from hwbench.spaces.resolve import load_result
 
-    rows = load_result(workspace, name).get("given_up", [])
-    if not isinstance(rows, list) or not all(isinstance(r, dict) and r.keys() >= _GIVEN_UP for r in rows):
-        raise InvalidFile(f"study {name!r}: given_up of its result is damaged; run the search again")
-    return rows
+    stored = load_result(workspace, name)
+    rows = _partial(stored, name, "given_up")
+    if not rows or "rungs" in stored:
+        return rows, _partial(stored, name, "rungs")
+    from hwbench.studies.trials import stored_rung_scores
+
+    try:
+        return rows, [one.to_json() for one in stored_rung_scores(workspace.studies / name)]
+    except HwbenchError:  # the trials are kept elsewhere, or are damaged
+        return rows, []
 
 
 def _of_study(workspace: Workspace, space: SearchedSpace, name: str, first: int) -> tuple[str, list[_Trained]]:
@@ -363,14 +385,24 @@ def _of_study(workspace: Workspace, space: SearchedSpace, name: str, first: int)
     if not same:
         return evaluator, []
     fidelity, made, rows = Fidelity.parse(result.settings.effort), _Made.of(result.settings), list[_Trained]()
-    trainings: list[tuple[str, float, Fidelity, _Made | None]] = [
-        (one.architecture, one.score, fidelity, made) for one in result.history
+    given_up, at_rungs = _given_up(workspace, name)
+    lines = [(one.architecture, one.score, fidelity.epochs, one.trial, _ENDED) for one in result.history]
+    lines += [(*_line(one), _GIVEN_UP) for one in given_up]
+    trials, ends = {trial for *_, trial, _ in lines}, {(trial, epochs) for _, _, epochs, trial, _ in lines}
+    lines += [
+        (architecture, score, epochs, trial, _WENT_ON)
+        for architecture, score, epochs, trial in map(_line, at_rungs)
+        if trial in trials and (trial, epochs) not in ends
     ]
-    for one in _given_up(workspace, name):
-        begun = replace(fidelity, epochs=int(one["epochs"]))
-        trainings.append((str(one["architecture"]), float(one["score"]), begun, None))
-    data = seen(result.settings.data, result.settings.modality)
-    for architecture, score, length, how in trainings:
+    data, trainings = seen(result.settings.data, result.settings.modality), dict[object, int]()
+    for architecture, score, epochs, trial, state in lines:
         if architecture.partition(":")[0] in same:
-            rows.append(_Trained(architecture, score, length, first + len(rows), data, how))
+            number = trainings.setdefault(len(trainings) if trial < 0 else f"trial {trial}", len(trainings))
+            length = replace(fidelity, epochs=epochs)
+            rows.append(_Trained(architecture, score, length, first + number, data, made, state))
     return _unit_of(evaluator, result.settings.scoring), rows
+
+
+def _line(one: Mapping[str, Any]) -> tuple[str, float, int, int]:
+    """Architecture, score, epochs and trial of a score before the end of a training; -1: no trial is told."""
+    return str(one["architecture"]), float(one["score"]), int(one["epochs"]), int(one.get("trial", -1))

@@ -47,15 +47,30 @@ class EarlierTrainings:
     def best(self, sets: Sequence[NetworkSet], count: int = BEST) -> list[Architecture]:
         """The best networks within each budget, those of the largest budget first: on the data of the study.
 
-        A network goes by the mean of its trainings, each in standard deviations from the mean of those of its length.
+        A network goes by the mean of its trainings, each at its end, in standard deviations from the mean of those of
+        its length. Networks whose trainings were all given up come after all others, those that lasted longest first:
+        who else is known at those epochs may be losers, too, and what lasted to the end are winners alone.
         """
         if not (here := self.here):
             return []
         scores = np.array([one.score for one in here], np.float64)
         values, _, _ = Levels.of(here).standardised(scores)
-        by_network = defaultdict[Architecture, list[float]](list)
-        for one, value in zip(here, values.tolist(), strict=True):
-            by_network[one.architecture].append(value)
-        ranked = sorted(by_network, key=lambda one: -fmean(by_network[one]))
+        whole, given_up = (defaultdict[Architecture, list[tuple[float, float]]](list) for _ in range(2))
+        for place in _ends(here):
+            one = here[place]
+            (given_up if one.given_up else whole)[one.architecture].append((sum(one.fidelity), float(values[place])))
+        ranked = sorted(whole, key=lambda one: -fmean(value for _, value in whole[one]))
+        ranked += sorted(given_up.keys() - whole.keys(), key=lambda one: (max(given_up[one]), one.key), reverse=True)
         found = [[one for one in ranked if one in within][:count] for within in reversed(sets)]
         return list(dict.fromkeys(one for networks in found for one in networks))
+
+
+def _ends(observations: Sequence[ScoreObservation]) -> list[int]:
+    """Places of the last observation of each training."""
+    ends: dict[object, int] = {}
+    for place, one in enumerate(observations):
+        training = ("", place) if one.training is None else one.training
+        before = ends.setdefault(training, place)
+        if sum(one.fidelity) > sum(observations[before].fidelity):
+            ends[training] = place
+    return list(ends.values())

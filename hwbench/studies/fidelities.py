@@ -28,6 +28,7 @@ class ScoreObservation:
         training: Observations of one training have the same number, those of before a study negative ones; None:
             nothing else is of this training.
         elsewhere: It was on other data, whose scores have a level and a scale of their own.
+        given_up: The training ended there because the network was behind others.
     """
 
     architecture: Architecture
@@ -35,6 +36,7 @@ class ScoreObservation:
     fidelity: tuple[float, ...] = FULL
     training: int | None = None
     elsewhere: bool = False
+    given_up: bool = False
 
 
 def doublings(amount: float, full: float) -> float:

@@ -17,7 +17,7 @@ from hwbench.studies.race import RaceResult
 from hwbench.studies.row_cuts import CutRows
 from hwbench.studies.settings import Settings
 from hwbench.studies.space_shares import SpaceShare
-from hwbench.studies.trials import GivenUp
+from hwbench.studies.trials import GivenUp, RungScore
 from hwbench.workspace import write_text
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class SearchResult:
         spread: Factor of the prediction interval, by space where there are several.
         front: The answer for each budget, ascending, where there are several.
         race: How the finalists fared against each other, where they raced for a single budget; ``best`` won.
+        rungs: What all trials had at the epochs at which a pruner ended some.
         course: How long the trials took, and which of them were draws.
         spaces: What each space has within the (largest) budget, where there are several.
         cut_rows: Filled rows that were measured for the best networks; None: none could be.
@@ -54,6 +55,7 @@ class SearchResult:
     race: RaceResult | None = None
     course: SearchCourse = field(default_factory=lambda: SearchCourse(0.0))
     given_up: tuple[GivenUp, ...] = ()
+    rungs: tuple[RungScore, ...] = ()
     spaces: tuple[SpaceShare, ...] = ()
     cut_rows: CutRows | None = None
     named: Mapping[str, str] = field(default_factory=dict)
@@ -122,4 +124,5 @@ class SearchResult:
             stored["named"] = dict(self.named)
         if self.settings.pruner:
             stored["given_up"] = [one.to_json() for one in self.given_up]
+            stored["rungs"] = [one.to_json() for one in self.rungs]
         write_text(folder / RESULT, json.dumps(stored, indent=2, allow_nan=False) + "\n")

@@ -58,7 +58,7 @@ from hwbench.studies.settings import Settings, check_name
 from hwbench.studies.space_shares import SpaceShare, space_shares
 from hwbench.studies.storage import StudyStorage
 from hwbench.studies.time_limit import TimeLimit, TrialClock
-from hwbench.studies.trials import SearchWatch, Trials, given_up, scored_candidates
+from hwbench.studies.trials import SearchWatch, Trials, given_up, rung_scores, scored_candidates
 from hwbench.workspace import Workspace
 
 # What a study keeps of ``ReferenceNetworks``.
@@ -182,6 +182,7 @@ class Search:
                 self._confirm(scored, len(finished_trials(study)), measure),
                 course=SearchCourse.of(study, measure),
                 given_up=tuple(given_up(study)),
+                rungs=tuple(rung_scores(study)),
                 cut_rows=cut_rows,
                 named=self.named,
                 learned=self.learned,

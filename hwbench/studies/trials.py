@@ -6,19 +6,25 @@ import contextlib
 import math
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.study import Study
 from optuna.trial import Trial, TrialState
 
+from hwbench.errors import InvalidFile
 from hwbench.spaces.protocols import NetworkSet, NetworkSums
 from hwbench.specs import Architecture
 from hwbench.studies.candidates import Candidate
 from hwbench.studies.evaluations import Assignment, Died, Evaluations, GaveUp, JudgedEvaluations
-from hwbench.studies.journal import UNSCORED, close_open_trials, finished_trials
+from hwbench.studies.journal import UNSCORED, Unlocked, close_open_trials, damage_told, finished_trials
 from hwbench.studies.latencies import WorstLatency
-from hwbench.studies.pruning import PREDICTED, Pruning
+from hwbench.studies.pruning import PREDICTED, Pruning, rungs
 from hwbench.studies.settings import Settings
+from hwbench.studies.stored_settings import JOURNAL
 from hwbench.studies.time_limit import TrialClock
 
 # A network during which so many workers died has no score: a fourth one would go the same way.
@@ -271,6 +277,45 @@ def given_up(study: Study) -> list[GivenUp]:
                 GivenUp(Candidate(a["architecture"], score, a["predicted_s"], trial=trial.number), trial.last_step)
             )
     return found
+
+
+@dataclass(frozen=True)
+class RungScore:
+    """The score that the network of a trial had after so many epochs, at which others were given up."""
+
+    architecture: str
+    score: float
+    epochs: int
+    trial: int
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values."""
+        return asdict(self)
+
+
+def rung_scores(study: Study) -> list[RungScore]:
+    """What all trials of a study had where some were given up: who goes on is among them, and who does not."""
+    trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+    return [
+        RungScore(trial.user_attrs["architecture"], score, epochs, trial.number)
+        for epochs in rungs(trials)
+        for trial in trials
+        if math.isfinite(score := trial.intermediate_values.get(epochs, math.nan))
+    ]
+
+
+def stored_rung_scores(folder: Path) -> list[RungScore]:
+    """``rung_scores`` of the journal of a study, which may be in use.
+
+    Raises:
+        InvalidFile: There is none, or it is damaged.
+    """
+    path = folder / JOURNAL
+    if not path.is_file():
+        raise InvalidFile(f"{path}: no such file")
+    with damage_told(path):
+        storage = JournalStorage(JournalFileBackend(str(path), lock_obj=Unlocked()))  # type: ignore[arg-type]
+        return rung_scores(optuna.load_study(study_name=folder.name, storage=storage))
 
 
 def _unscored(study: Study) -> list[str]:

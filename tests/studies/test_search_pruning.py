@@ -10,8 +10,10 @@ import pytest
 import hwbench
 import hwbench.api.search
 from hwbench import SearchRequest
+from hwbench.api.learning import learn_from
 from hwbench.errors import InvalidValue
 from hwbench.reports.result import read_result
+from hwbench.studies.earlier import EarlierTrainings
 from hwbench.studies.journal import finished_trials, open_study
 from hwbench.studies.pruning import PRUNERS, Pruning
 from hwbench.studies.sampler import FeasibleSampler, samplers
@@ -142,6 +144,32 @@ def test_what_was_given_up_is_learned_from(make):
     early = [one for one in observations if one.fidelity == (math.log2(3 / EPOCHS),)]
     assert len(early) == 24
     assert {one.training for one in early} == set(range(24))
+
+
+@pytest.mark.parametrize("before", ["", "journal", "nothing"])
+def test_another_study_learns_what_all_had_where_some_were_given_up(make, space, before):
+    """Those alone that were given up at an epoch are the losers of it: the best of them is no good network."""
+    search = make("first", sampler="thompson", effort=f"{EPOCHS} epochs")
+    result = search.run(trials=24, measure=1)
+    folder = search.workspace.studies / "first"
+    if before:  # results of before had no rungs
+        stored = json.loads((folder / "result.json").read_text())
+        assert len(stored.pop("rungs")) > 24
+        (folder / "result.json").write_text(json.dumps(stored))
+    if before == "nothing":
+        (folder / "journal.log").unlink()
+    observations = learn_from(search.workspace, space, ["first"]).observations
+    early = [one for one in observations if one.fidelity == (math.log2(3 / EPOCHS), 0.0, 0.0)]
+    lost = [one.candidate.architecture for one in result.given_up]
+    at_3 = [one.candidate.architecture for one in result.given_up if one.epochs == 3]
+    assert len({one.training for one in observations}) == 24
+    assert sorted(one.architecture.key for one in observations if one.given_up) == sorted(lost)
+    assert sorted(one.architecture.key for one in early if one.given_up) == sorted(at_3) != []
+    assert len(early) == (len(at_3) if before == "nothing" else 24)
+    whole = sorted(result.history, key=lambda one: -one.score)
+    tried = [one.key for one in EarlierTrainings(observations).best([search.feasible], 24)]
+    assert tried[: len(whole)] == [one.architecture for one in whole]
+    assert set(tried[len(whole) :]) == set(lost)
 
 
 @pytest.mark.parametrize(("epochs", "asked"), [(12, [3, 6]), (6, [2, 4]), (4, [1, 2]), (2, [1])])
