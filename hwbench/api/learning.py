@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import shlex
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +34,8 @@ _WITH_SGD = 1
 _PARTIAL = frozenset(("architecture", "score", "epochs"))
 # How a training stood at the time of which a row tells.
 _ENDED, _GIVEN_UP, _WENT_ON = "ended", "given up", "went on"
+# Between data and what networks see of it.
+_AS = " as "
 # Of a table of trainings; other columns are for people, but ``optimizer``.
 _COLUMNS = ("architecture", "epochs", "top1")
 
@@ -79,17 +82,63 @@ class Learned:
         sources: Where they are from.
         unit: What their scores are, as ``_unit_of`` names it.
         trained: What they said.
+        data: What scores are predicted on, of ``datas``; empty: on the data of the longest trainings.
     """
 
     sources: tuple[str, ...]
     unit: str
     trained: tuple[_Trained, ...]
+    data: str = ""
+
+    @property
+    def datas(self) -> tuple[str, ...]:
+        """What they were trained on, as far as that is known."""
+        return tuple(dict.fromkeys(one.data for one in self.trained if one.data))
+
+    @property
+    def predicted(self) -> str:
+        """The data on which scores are predicted; empty: not known."""
+        return self.data or _longest(self.trained).data
 
     @property
     def observations(self) -> tuple[ScoreObservation, ...]:
-        """What they said; the longest trainings are at full length, and on the data that is asked about."""
-        longest = max(self.trained, key=lambda one: _amount(one.fidelity))
-        return self.at(longest.fidelity, longest.data)
+        """What they said; the longest trainings on the data that is predicted are at full length."""
+        return self.at(_longest(self._here).fidelity, self.predicted)
+
+    @property
+    def _here(self) -> list[_Trained]:
+        """Trainings on the data that is predicted; those on data that are not known count as such."""
+        return [one for one in self.trained if not self.predicted or one.data in ("", self.predicted)]
+
+    def predicting(self, data: str) -> Learned:
+        """The same, to predict scores on this data; where none were trained on it, on that of the studies.
+
+        Args:
+            data: What is asked for (``seen``); empty: that is left open.
+
+        Raises:
+            InvalidValue: There are several, and nothing says which.
+        """
+        if chosen := self._chosen(data):
+            return replace(self, data=chosen)
+        if len(self.datas) < 2:
+            return self
+        first = shlex.quote(self.datas[0].partition(_AS)[0])
+        raise InvalidValue(
+            f"--learn-from {', '.join(self.sources)}: networks were trained on {' and '.join(self.datas)}; say on "
+            f"which of them scores are predicted: --evaluator fitted --data {first}"
+        )
+
+    def beside(self, data: str) -> Learned:
+        """The same, for a study that trains on this data itself, which no training of before need be on."""
+        return replace(self, data=self._chosen(data))
+
+    def _chosen(self, data: str) -> str:
+        """Which data is predicted; empty: nothing says it."""
+        of_studies = dict.fromkeys(one.data for one in self.trained if one.data and one.made is not None)
+        alike = [one for one in self.datas if one.partition(_AS)[0] == data]  # seen as another modality
+        choices = ([data] if data in self.datas else [], alike, self.datas, list(of_studies))
+        return next((one[0] for one in choices if len(one) == 1), "")
 
     def at(self, full: Fidelity, data: str) -> tuple[ScoreObservation, ...]:
         """What they said, beside trainings of this length on this data."""
@@ -130,8 +179,19 @@ class Learned:
 
     @property
     def effort(self) -> str:
-        """What a study keeps: other trainings make other scores."""
-        text = repr([(one.architecture.key, one.score, one.fidelity) for one in self.observations])
+        """What a study keeps that is scored by them: other trainings, and other data, make other scores."""
+        usual = len(self.datas) < 2 or self.predicted == _longest(self.trained).data
+        return self._label("" if usual else self.predicted)
+
+    @property
+    def begun_from(self) -> str:
+        """What a study keeps that trains networks itself."""
+        return self._label("")
+
+    def _label(self, more: str) -> str:
+        longest = _longest(self.trained)
+        rows = self.at(longest.fidelity, longest.data)
+        text = repr([(one.architecture.key, one.score, one.fidelity) for one in rows]) + more
         return f"learned from {self} ({hashlib.sha256(text.encode()).hexdigest()[:12]})"
 
     def __str__(self) -> str:
@@ -164,12 +224,16 @@ class Learned:
         return LeftOut(len(judged), tau, fmean(one.deviation for one in predictions))
 
     def describe(self, left_out: LeftOut | None) -> str:
-        """What the model is worth, for people."""
+        """What is predicted, where that is a question, and what the model is worth; for people."""
+        text = f"learned from {self}"
+        if len(self.datas) > 1:
+            here = len({one.architecture for one in self._here})
+            text += f"; scores on {printable(self.predicted, 300)} are predicted, on which {here} were trained"
         if left_out is None:
-            return f"learned from {self}: too few to say what that is worth"
+            return f"{text}: too few to say what that is worth"
         verdict = "" if left_out.informative else "; uninformative: the interval holds zero"
         told = f"{left_out}, a prediction is uncertain by {left_out.deviation:.2g}{verdict}"
-        return f"learned from {self}; of those left out one by one {told}"
+        return f"{text}; of those left out one by one {told}"
 
 
 def coming_with(workspace: Workspace, spaces: Sequence[str]) -> tuple[str, ...]:
@@ -226,7 +290,7 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
 
 def seen(data: str, modality: str) -> str:
     """What networks were trained on: videos, and what they saw of them where that is no picture."""
-    return f"{data} as {modality}" if modality else data
+    return f"{data}{_AS}{modality}" if modality else data
 
 
 def _each_once(trained: Sequence[_Trained]) -> list[_Trained]:
@@ -245,6 +309,11 @@ def _each_once(trained: Sequence[_Trained]) -> list[_Trained]:
 def _amount(fidelity: Fidelity) -> float:
     """What a training of this length costs, relative to others."""
     return fidelity.epochs * fidelity.frames_share * fidelity.resolution_share**2
+
+
+def _longest(trained: Sequence[_Trained]) -> _Trained:
+    """The training that costs most; the first of several."""
+    return max(trained, key=lambda one: _amount(one.fidelity))
 
 
 def _unit_of(evaluator: str, scoring: int) -> str:

@@ -90,10 +90,8 @@ def search(
     asked, request = request, _learning(request, workspace, space, listener)
     request = _going_on(asked, request, workspace, settings_of(request, ""), listener)
     check_effects(request)
-    learned = learn_from(workspace, space, request.sources) if request.sources else None
-    if learned is not None and request.trains:
-        learned.check_unit(request.plan.evaluator)
-    settings = settings_of(request, learned.effort if learned else "")
+    learned, label = _begins_from(request, workspace, space)
+    settings = settings_of(request, label)
     *smaller, feasible = front_within(space, known, settings)
     for one in known:
         tell_predictions(one, settings, listener, of_device=len(known) > 1)
@@ -199,6 +197,25 @@ def _learning(request: SearchRequest, workspace: Workspace, space: SearchedSpace
         listener.say(f"{error}; so the study begins without trainings")
         return request
     return replace(request, learn_from=found)
+
+
+def _begins_from(request: SearchRequest, workspace: Workspace, space: SearchedSpace) -> tuple[Learned | None, str]:
+    """The trainings that a study begins from, and what its settings say of them; None: there are none.
+
+    Raises:
+        InvalidValue: Scores there are of another unit, or trainings are on several data and nothing says which of
+            them is predicted.
+    """
+    if not request.sources:
+        return None, ""
+    learned = learn_from(workspace, space, request.sources)
+    modality = "" if request.modality == RGB else request.modality
+    if request.trains:
+        learned.check_unit(request.plan.evaluator)
+        learned = learned.beside(seen(request.plan.data, modality))
+        return learned, learned.begun_from
+    learned = learned.predicting(seen(request.data or "", modality if request.data else ""))
+    return learned, learned.effort
 
 
 def _going_on(

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -203,6 +204,40 @@ def test_trainings_on_other_data_are_apart(workspace, space, drawn, folder, tmp_
     assert elsewhere(learned.observations) == elsewhere(
         learned.at(Fidelity(12), "synthetic")
     )  # the first of the longest
+
+
+def test_the_data_that_is_predicted_is_what_is_asked_for_or_that_of_the_studies(
+    workspace, space, drawn, tmp_path, make_search, monkeypatch
+):
+    """Not whichever data had the longest trainings."""
+    search = make_search("mine", evaluator="short-train", budget_s=7e-3, effort="6 epochs", data="videos")
+    search.trainer = lambda network, seed: len(network.blocks) / 40
+    search.run(trials=8, measure=1)
+    for name in ("here", "there"):
+        table(tmp_path / f"{name}.csv", drawn[:20], data=name)
+    tables = tuple(str(tmp_path / f"{name}.csv") for name in ("there", "here"))
+    learned = learn_from(workspace, space, [tables[0], "mine"]).predicting("")
+    assert learned.predicted == "videos"
+    assert [(one.elsewhere, one.fidelity) for one in learned.observations] == [(True, (1.0, 0.0, 0.0))] * 20 + [
+        (False, ())
+    ] * 8
+    assert "; scores on videos are predicted, on which 8 were trained" in learned.describe(None)
+    assert learned.effort != learned.predicting("there").effort
+    assert "are predicted" not in learn_from(workspace, space, [tables[0]]).predicting("").describe(None)
+
+    monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
+    keeper = Keeper()
+    request = SearchRequest(budget="4.2 ms", evaluator="fitted", learn_from=tables, trials=2, study="f")
+    with pytest.raises(InvalidValue, match=r"were trained on there and here; say .*: --evaluator fitted --data there$"):
+        hwbench.search(request, workspace=workspace)
+    hwbench.search(replace(request, data="here"), keeper, workspace=workspace)
+    (said,) = (line for line in keeper.lines if line.startswith("learned from 20 networks"))
+    assert "; scores on here are predicted, on which 20 were trained; of those left out" in said
+    with pytest.raises(InvalidValue, match="effort was 'learned from 20 networks"):
+        hwbench.search(replace(request, data="there"), workspace=workspace)
+    trains = replace(request, evaluator="short-train", data="elsewhere", study="trains")
+    with pytest.raises(UnknownName, match="no data at elsewhere"):  # which of the others is predicted is no question
+        hwbench.search(trains, workspace=workspace)
 
 
 @pytest.mark.parametrize(
