@@ -205,7 +205,11 @@ class Learned:
         return FittedScores(sums, self.observations)
 
     def left_out(self, sums: NetworkSums) -> LeftOut | None:
-        """What the model is worth on networks that it was not learned from; None: too few to say."""
+        """What the model is worth on networks that it was not learned from; None: too few to say.
+
+        By trainings on the data that is predicted: scores of other data have a level of their own, by which a model
+        that says nothing would tell the networks of one data set from those of another.
+        """
         from hwbench.studies.fitted_scores import FittedScores
         from hwbench.studies.left_out import LeftOut
         from hwbench.studies.ranking import rank_interval
@@ -213,7 +217,7 @@ class Learned:
 
         full: dict[Architecture, list[float]] = {}
         for one in self.observations:
-            if not any(one.fidelity):
+            if not any(one.fidelity) and not one.elsewhere:
                 full.setdefault(one.architecture, []).append(one.score)
         judged = sorted(full, key=lambda one: -len(full[one]))[:_LEFT_OUT]
         if len(judged) < FEWEST:

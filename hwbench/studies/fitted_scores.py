@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hwbench.spaces.protocols import NetworkSums
@@ -64,9 +64,14 @@ class FittedScores:
         return Posterior.fit(self._layout, self.observations) if self.observations else None
 
     def _without(self, others: Sequence[ScoreObservation]) -> Posterior | None:
-        """What these observations say, with the variances of all."""
+        """What these observations say, with the variances of all; of other data, too."""
         assert self.posterior is not None
-        return Posterior.fit(self._layout, others, self.posterior.parameters) if others else None
+        if not others:
+            return None
+        there = [replace(one, elsewhere=False) for one in others if one.elsewhere]
+        of_there = self.posterior.elsewhere or self.posterior  # the latter, where all are of other data
+        elsewhere = Posterior.fit(self._layout, there, of_there.parameters) if there else None
+        return Posterior.fit(self._layout, others, self.posterior.parameters, elsewhere=elsewhere)
 
     @cached_property
     def _spaces(self) -> frozenset[str]:

@@ -10,7 +10,7 @@ import pytest
 import hwbench
 import hwbench.api.search
 from hwbench import SearchRequest
-from hwbench.api.learning import DEFAULT_OPTIMIZER, coming_with, learn_from
+from hwbench.api.learning import DEFAULT_OPTIMIZER, Learned, _Trained, coming_with, learn_from
 from hwbench.api.scoreboard import ScoreboardRequest, scoreboard
 from hwbench.api.study_data import Fidelity
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
@@ -101,6 +101,46 @@ def test_what_is_left_out_is_nothing_that_was_learned(space, drawn):
     learned = FittedScores(sums_of(space), tuple(observations))
     assert abs(learned.predict(drawn[0]).mean - top1(drawn[0])) < 0.02
     assert learned.predict(drawn[0]).deviation < held.predict(drawn[0]).deviation
+
+
+def test_what_a_model_is_worth_is_judged_on_the_data_that_is_predicted(space, drawn):
+    """Two data sets whose scores are noise about levels of their own: told apart is nothing that is ranked."""
+    rng = np.random.default_rng(0)
+    rows = [
+        _Trained(one.key, level + 0.02 * rng.normal(), Fidelity(12), number, data)
+        for number, (one, (data, level)) in enumerate(zip(drawn, [("here", 0.3), ("there", 0.8)] * (NETWORKS // 2)))
+    ]
+    learned = Learned(("mine",), "top-1", tuple(rows), "here")
+    left_out = learned.left_out(sums_of(space))
+    assert left_out.networks == NETWORKS // 2
+    assert not left_out.informative
+    assert replace(learned, trained=tuple(rows[2:])).left_out(sums_of(space)).networks == NETWORKS // 2 - 1
+    few = [one for one in rows if one.data == "there"] + rows[:4:2]
+    assert replace(learned, trained=tuple(few)).left_out(sums_of(space)) is None
+
+
+def test_the_variances_of_other_data_are_learned_once(space, drawn, monkeypatch):
+    rng, fits = np.random.default_rng(0), []
+    observations = [
+        ScoreObservation(one, top1(one) + 0.02 * rng.normal(), (), number, elsewhere=number % 2 > 0)
+        for number, one in enumerate(drawn)
+    ]
+    held = FittedScores(sums_of(space), tuple(observations), leave_out=True)
+    posterior, layout = held.posterior, layout_of(sums_of(space))
+    assert posterior.elsewhere is not None
+    monkeypatch.setattr("hwbench.studies.posterior._learned", lambda *_: fits.append(1))
+    both = (drawn[0], drawn[1])  # of each data one
+    told = [held.predict(one).mean for one in both]
+    for one, mean in zip(both, told, strict=True):
+        others = [other for other in observations if other.architecture != one]
+        there = [replace(other, elsewhere=False) for other in others if other.elsewhere]
+        elsewhere = Posterior.fit(layout, there, posterior.elsewhere.parameters)
+        without = Posterior.fit(layout, others, posterior.parameters, elsewhere=elsewhere)
+        assert mean == pytest.approx(without.predict([one])[0].item(), abs=1e-12)
+    alone = FittedScores(sums_of(space), tuple(one for one in observations if one.elsewhere), leave_out=True)
+    alone.__dict__["posterior"] = posterior.elsewhere
+    assert np.isfinite(alone.predict(drawn[1]).mean)
+    assert not fits
 
 
 def test_the_scoreboard_judges_it_on_networks_that_it_has_not_seen(workspace, folder, drawn):
