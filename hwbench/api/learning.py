@@ -41,7 +41,7 @@ _COLUMNS = ("architecture", "epochs", "top1")
 
 
 @dataclass(frozen=True)
-class _Trained:
+class LearnedTraining:
     """What one training said of a network, how long it was by then, and on which data; empty: not known.
 
     ``made`` is how a study trained it, ``Settings`` without what is about latency; None: not by a study. ``state`` says
@@ -53,12 +53,12 @@ class _Trained:
     fidelity: Fidelity
     training: int
     data: str = ""
-    made: _Made | None = None
+    made: TrainingSettings | None = None
     state: str = _ENDED
 
 
 @dataclass(frozen=True)
-class _Made:
+class TrainingSettings:
     """What a score of a study follows from, besides the network: the same training again would give the same."""
 
     evaluator: str
@@ -70,7 +70,7 @@ class _Made:
     modality: str
 
     @classmethod
-    def of(cls, settings: Settings) -> _Made:
+    def of(cls, settings: Settings) -> TrainingSettings:
         return cls(*(getattr(settings, name) for name in cls.__dataclass_fields__))
 
 
@@ -87,7 +87,7 @@ class Learned:
 
     sources: tuple[str, ...]
     unit: str
-    trained: tuple[_Trained, ...]
+    trained: tuple[LearnedTraining, ...]
     data: str = ""
 
     @property
@@ -101,12 +101,17 @@ class Learned:
         return self.data or _longest(self.trained).data
 
     @property
+    def as_before(self) -> Learned:
+        """As versions of before read and used them, by which studies that kept none of them are known again."""
+        return replace(self, trained=tuple(one for one in self.trained if one.state != _WENT_ON), data="")
+
+    @property
     def observations(self) -> tuple[ScoreObservation, ...]:
         """What they said; the longest trainings on the data that is predicted are at full length."""
         return self.at(_longest(self._here).fidelity, self.predicted)
 
     @property
-    def _here(self) -> list[_Trained]:
+    def _here(self) -> list[LearnedTraining]:
         """Trainings on the data that is predicted; those on data that are not known count as such."""
         return [one for one in self.trained if not self.predicted or one.data in ("", self.predicted)]
 
@@ -160,7 +165,7 @@ class Learned:
 
     def same_as(self, settings: Settings) -> dict[str, float]:
         """Scores by architecture of the trainings that a study of these settings would only repeat."""
-        made = _Made.of(settings)
+        made = TrainingSettings.of(settings)
         return {one.architecture: one.score for one in self.trained if one.made == made and one.state == _ENDED}
 
     def check_unit(self, evaluator: str) -> None:
@@ -267,7 +272,7 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
     from hwbench.specs import Architecture
     from hwbench.studies.ground_truth import NETWORKS, no_truth
 
-    units, trained = {}, list[_Trained]()
+    units, trained = {}, list[LearnedTraining]()
     names = {one.name for one in space.members}
     for source in sources:
         path = Path(source)
@@ -281,7 +286,7 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
             raise InvalidFile(f"{path}: no such file; expected a table of trainings ({', '.join(_COLUMNS)})")
         else:
             units[source], rows = _of_study(workspace, space, source, len(trained))
-        _check_members(space, source, rows)
+        check_members(space, source, rows)
         trained += rows
     if len(set(units.values())) > 1:
         told = ", ".join(f"{source}: {unit}" for source, unit in units.items())
@@ -297,9 +302,9 @@ def seen(data: str, modality: str) -> str:
     return f"{data}{_AS}{modality}" if modality else data
 
 
-def _each_once(trained: Sequence[_Trained]) -> list[_Trained]:
+def _each_once(trained: Sequence[LearnedTraining]) -> list[LearnedTraining]:
     """Without trainings that a study took over from another one: their scores are no further observations."""
-    found, seen = list[_Trained](), set[tuple[str, Fidelity, _Made]]()
+    found, seen = list[LearnedTraining](), set[tuple[str, Fidelity, TrainingSettings]]()
     for one in trained:
         if one.made is not None:
             same = one.architecture, one.fidelity, one.made
@@ -315,7 +320,7 @@ def _amount(fidelity: Fidelity) -> float:
     return fidelity.epochs * fidelity.frames_share * fidelity.resolution_share**2
 
 
-def _longest(trained: Sequence[_Trained]) -> _Trained:
+def _longest(trained: Sequence[LearnedTraining]) -> LearnedTraining:
     """The training that costs most; the first of several."""
     return max(trained, key=lambda one: _amount(one.fidelity))
 
@@ -333,7 +338,7 @@ def _with_optimizer(unit: str, optimizer: str) -> str:
     return f"{unit} of trainings with {name}" if name else unit
 
 
-def _of_folder(folder: Path, spaces: Set[str], first: int) -> tuple[str, list[_Trained]]:
+def _of_folder(folder: Path, spaces: Set[str], first: int) -> tuple[str, list[LearnedTraining]]:
     """The unit of the scores of a ground truth, and its trainings.
 
     Raises:
@@ -343,24 +348,26 @@ def _of_folder(folder: Path, spaces: Set[str], first: int) -> tuple[str, list[_T
     from hwbench.specs import Architecture
     from hwbench.studies.ground_truth import GroundTruth
 
-    found, units, truth = list[_Trained](), set[str](), GroundTruth.read(folder)
+    found, units, truth = list[LearnedTraining](), set[str](), GroundTruth.read(folder)
     for network in truth.networks:
         for training in network.trainings:
             if Architecture.parse(network.architecture).space in spaces:
                 fidelity = Fidelity(len(training.curve))
-                found.append(_Trained(network.architecture, training.top1, fidelity, first + len(found), truth.data))
+                found.append(
+                    LearnedTraining(network.architecture, training.top1, fidelity, first + len(found), truth.data)
+                )
                 units.add(_with_optimizer(_TOP1, training.optimizer))
     return _one_unit(folder, units), found
 
 
-def _of_table(path: Path, spaces: Set[str], first: int) -> tuple[str, list[_Trained]]:
+def _of_table(path: Path, spaces: Set[str], first: int) -> tuple[str, list[LearnedTraining]]:
     """The unit of the scores of a CSV file, and its trainings.
 
     Raises:
         InvalidValue: Its networks were trained with several optimizers.
         InvalidFile: It is no table of trainings; the line is named.
     """
-    found, units = list[_Trained](), set[str]()
+    found, units = list[LearnedTraining](), set[str]()
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = csv.DictReader(file, strict=True)
@@ -375,7 +382,7 @@ def _of_table(path: Path, spaces: Set[str], first: int) -> tuple[str, list[_Trai
                     raise InvalidFile(f"{path}, line {rows.line_num}: {printable(str(error), 300)}") from None
                 if architecture.space in spaces:
                     data = (row.get("data") or "").strip()
-                    found.append(_Trained(architecture.key, top1, fidelity, first + len(found), data))
+                    found.append(LearnedTraining(architecture.key, top1, fidelity, first + len(found), data))
                     units.add(_with_optimizer(_TOP1, row.get("optimizer") or ""))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidFile(f"{path}: no table of trainings: {printable(str(error), 300)}") from None
@@ -403,7 +410,7 @@ def _one_unit(source: Path, units: Set[str]) -> str:
     return next(iter(units), _TOP1)
 
 
-def _check_members(space: SearchedSpace, source: str, trained: Sequence[_Trained]) -> None:
+def check_members(space: SearchedSpace, source: str, trained: Sequence[LearnedTraining]) -> None:
     """Refuses trainings of an earlier space of this name, from a file that does not tell its choices."""
     from hwbench.specs import Architecture
 
@@ -441,7 +448,7 @@ def _given_up(workspace: Workspace, name: str) -> tuple[list[dict[str, Any]], li
         return rows, []
 
 
-def _of_study(workspace: Workspace, space: SearchedSpace, name: str, first: int) -> tuple[str, list[_Trained]]:
+def _of_study(workspace: Workspace, space: SearchedSpace, name: str, first: int) -> tuple[str, list[LearnedTraining]]:
     """The unit of a study's scores, and its trainings."""
     from hwbench.reports.result import read_result
     from hwbench.studies.evaluators import TRAINING
@@ -457,7 +464,11 @@ def _of_study(workspace: Workspace, space: SearchedSpace, name: str, first: int)
     same = {one.name for one in space.members if result.settings.spaces.get(one.name) == choices_digest(one)}
     if not same:
         return evaluator, []
-    fidelity, made, rows = Fidelity.parse(result.settings.effort), _Made.of(result.settings), list[_Trained]()
+    fidelity, made, rows = (
+        Fidelity.parse(result.settings.effort),
+        TrainingSettings.of(result.settings),
+        list[LearnedTraining](),
+    )
     given_up, at_rungs = _given_up(workspace, name)
     lines = [(one.architecture, one.score, fidelity.epochs, one.trial, _ENDED) for one in result.history]
     lines += [(*_line(one), _GIVEN_UP) for one in given_up]
@@ -472,7 +483,7 @@ def _of_study(workspace: Workspace, space: SearchedSpace, name: str, first: int)
         if architecture.partition(":")[0] in same:
             number = trainings.setdefault(len(trainings) if trial < 0 else f"trial {trial}", len(trainings))
             length = replace(fidelity, epochs=epochs)
-            rows.append(_Trained(architecture, score, length, first + number, data, made, state))
+            rows.append(LearnedTraining(architecture, score, length, first + number, data, made, state))
     return _unit_of(evaluator, result.settings.scoring), rows
 
 

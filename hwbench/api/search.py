@@ -6,6 +6,7 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hwbench.api.begun_trainings import beginning
 from hwbench.api.learning import coming_with, learn_from, seen
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.prediction import measuring
@@ -20,7 +21,7 @@ from hwbench.api.search_talk import begun_from, search_watch, tell_feasible, tel
 from hwbench.api.study_data import StudyData, tell_unread
 from hwbench.api.study_supernet import StudySupernet
 from hwbench.api.training_forecast import TrainingForecast, time_limit
-from hwbench.errors import InvalidValue
+from hwbench.errors import HwbenchError, InvalidValue
 from hwbench.specs.tensor import CLIP_CHANNELS
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def search(
     """
     from hwbench.runtimes import get
     from hwbench.spaces import open_spaces
+    from hwbench.studies.stored_settings import stored_settings
     from hwbench.workspace import Workspace
 
     workspace = Workspace.at(workspace)
@@ -90,8 +92,11 @@ def search(
     asked, request = request, _learning(request, workspace, space, listener)
     request = _going_on(asked, request, workspace, settings_of(request, ""), listener)
     check_effects(request)
-    learned, label = _begins_from(request, workspace, space)
-    settings = settings_of(request, label)
+    name = request.study or settings_of(request, "").default_study
+    stored = stored_settings(workspace.studies / name, request.study_storage)
+    begun_with = beginning(request, workspace, space, workspace.studies / name, stored, listener)
+    learned = begun_with.learned if begun_with else None
+    settings = settings_of(request, begun_with.label if begun_with else "")
     *smaller, feasible = front_within(space, known, settings)
     for one in known:
         tell_predictions(one, settings, listener, of_device=len(known) > 1)
@@ -99,19 +104,17 @@ def search(
     _check_names(workspace, request, listener)  # loads Optuna and torch, which an impossible budget does not wait for
 
     from hwbench.studies.latencies import sizes
-    from hwbench.studies.stored_settings import stored_settings
     from hwbench.studies.study import Search
 
-    request = _racing_on(request, workspace)
+    request = _racing_on(request, workspace, learned)
     data = _data(request, workspace, listener)
     _check_modality(data, feasible, listener)
-    name = request.study or settings.default_study
     supernet = _supernet(request, workspace, data, feasible, workspace.studies / name, listener)
     left_out = learned.left_out(feasible.sums) if learned else None
     if learned is not None:
         listener.say(learned.describe(left_out))
     earlier = _earlier(request, settings, learned)
-    begun = bool(stored_settings(workspace.studies / name, request.study_storage))
+    begun = bool(stored)
     if earlier is not None:
         for line in begun_from(earlier, [*smaller, feasible], 0 if begun else request.plan.trials):
             listener.say(line)
@@ -155,6 +158,7 @@ def search(
             channels=data.channels,
             named=request.named,
             learned=left_out,
+            begun_from=begun_with.to_text() if begun_with else "",
         )
 
     def again(before: Search) -> tuple[Search, Sequence[DevicePredictors]]:
@@ -197,25 +201,6 @@ def _learning(request: SearchRequest, workspace: Workspace, space: SearchedSpace
         listener.say(f"{error}; so the study begins without trainings")
         return request
     return replace(request, learn_from=found)
-
-
-def _begins_from(request: SearchRequest, workspace: Workspace, space: SearchedSpace) -> tuple[Learned | None, str]:
-    """The trainings that a study begins from, and what its settings say of them; None: there are none.
-
-    Raises:
-        InvalidValue: Scores there are of another unit, or trainings are on several data and nothing says which of
-            them is predicted.
-    """
-    if not request.sources:
-        return None, ""
-    learned = learn_from(workspace, space, request.sources)
-    modality = "" if request.modality == RGB else request.modality
-    if request.trains:
-        learned.check_unit(request.plan.evaluator)
-        learned = learned.beside(seen(request.plan.data, modality))
-        return learned, learned.begun_from
-    learned = learned.predicting(seen(request.data or "", modality if request.data else ""))
-    return learned, learned.effort
 
 
 def _going_on(
@@ -265,7 +250,7 @@ def _going_on(
     return going
 
 
-def _racing_on(request: SearchRequest, workspace: Workspace) -> SearchRequest:
+def _racing_on(request: SearchRequest, workspace: Workspace, learned: Learned | None) -> SearchRequest:
     """The request, with the data that it learns from where networks race, no score rests on data, and none are named.
 
     Data of scores are settings of a study: those that were left open stay what they were.
@@ -274,7 +259,11 @@ def _racing_on(request: SearchRequest, workspace: Workspace) -> SearchRequest:
 
     if request.data is not None or request.reads or not request.plan.finalists:
         return request
-    data = trained_on(workspace, request.sources)
+    try:
+        data = trained_on(workspace, request.sources)
+    except HwbenchError:  # they are gone since the study began from them
+        datas = {one.data for one in learned.trained} if learned else set()
+        data = datas.pop() if len(datas) == 1 else ""
     return replace(request, data=data, evaluator=request.plan.evaluator) if data else request
 
 

@@ -20,6 +20,8 @@ from hwbench.specs import STREAM, Target
 JOURNAL = "journal.log"
 MARKER = "storage.txt"
 SETTINGS_COPY = "settings.json"
+# The trainings that it began from.
+BEGUN_FROM = "begun_from.json"
 # The attribute of the study that has what it searches for.
 SETTINGS = "settings"
 # Stands for a budget that cannot be read, without which no search begins.

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import TrialState
 
+from hwbench.spaces.begun import BEGUN_FROM
 from hwbench.spaces.protocols import NetworkSet, NetworkSums
 from hwbench.spaces.union import sums_over
 from hwbench.specs import Architecture, Network, Precision, Workload
@@ -59,7 +61,7 @@ from hwbench.studies.space_shares import SpaceShare, space_shares
 from hwbench.studies.storage import StudyStorage
 from hwbench.studies.time_limit import TimeLimit, TrialClock
 from hwbench.studies.trials import SearchWatch, Trials, given_up, rung_scores, scored_candidates
-from hwbench.workspace import Workspace
+from hwbench.workspace import Workspace, write_text
 
 # What a study keeps of ``ReferenceNetworks``.
 _REFERENCE = "reference"
@@ -115,6 +117,7 @@ class Search:
         channels: Of the clips that networks are measured with; predictions are those of pictures.
         named: Models of the user's own, label of the space -> as it was named; for the result.
         learned: What a model of the trainings that the study begins from is worth; for the result.
+        begun_from: These trainings, as its folder keeps them: what they are from may change; empty: there are none.
     """
 
     workspace: Workspace
@@ -146,6 +149,7 @@ class Search:
     channels: int = CLIP_CHANNELS
     named: Mapping[str, str] = field(default_factory=dict)
     learned: LeftOut | None = None
+    begun_from: str = ""
 
     def __post_init__(self) -> None:
         places = {other.device: other.budget_s for other in self.further}
@@ -211,6 +215,7 @@ class Search:
         base, num_choices = samplers.get(self.settings.sampler), len(self.feasible.space.choices)
         folder = self.workspace.studies / self.name
         with open_study(folder, self.settings, None, num_choices, self.storage) as study:
+            self._keep_beginning(folder / BEGUN_FROM)
             startup = self._startup(study, trials)
             study.sampler = self._sampler(base, startup)
             if not self.smaller:  # draws of a front are from bands
@@ -218,6 +223,11 @@ class Search:
             self._optimize(study, trials)
             note_draws(study)
             yield study
+
+    def _keep_beginning(self, path: Path) -> None:
+        """Keeps what the study begins from, once its settings are kept; a file that was lost is written again."""
+        if self.begun_from and not (path.is_file() and path.read_bytes() == self.begun_from.encode()):
+            write_text(path, self.begun_from)
 
     def _startup(self, study: Study, trials: int) -> int:
         """Uniform draws before the sampler takes over; a study keeps them where its trials do not say it."""

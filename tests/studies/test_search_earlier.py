@@ -134,6 +134,73 @@ def test_the_same_command_goes_on_and_another_source_is_another_study(run, train
         run("6 ms", "second", "third")
 
 
+@pytest.mark.parametrize("storage", [None, "sqlite"])
+def test_a_study_goes_on_with_what_it_began_from_however_that_has_grown(run, workspace, trained, tmp_path, storage):
+    if storage is not None:
+        storage = f"sqlite:///{tmp_path / 'studies.db'}"
+    first = run("4.2 ms", "first")
+    second = run("6 ms", "second", "first", trials=8, storage=storage)
+    kept = workspace.studies / "second" / "begun_from.json"
+    text, keeper = kept.read_text(), Keeper()
+    assert run("4.2 ms", "first", trials=16).trials == 16
+    more = run("6 ms", "second", "first", trials=9, storage=storage, listener=keeper)
+    assert more.settings == second.settings
+    assert more.history[:8] == second.history
+    (said,) = [line for line in keeper.lines if "has changed since" in line]
+    assert said == (
+        "--learn-from first has changed since study second began; it goes on with what it began from, 12 networks of "
+        "first"
+    )
+    assert any(line.startswith("12 of 12 networks trained before are within") for line in keeper.lines)
+
+    path = workspace.studies / "first" / "result.json"
+    result, keeper = path.read_text(), Keeper()
+    path.unlink()
+    assert run("6 ms", "second", trials=10, storage=storage, listener=keeper).trials == 10
+    told = "; study second goes on with what it began from, 12 networks of first"
+    assert any(line.endswith(told) for line in keeper.lines)
+    assert kept.read_text() == text
+
+    path.write_text(result)
+    kept.unlink()  # as studies of before
+    keeper = Keeper()
+    assert run("6 ms", "second", trials=11, storage=storage, listener=keeper).settings == second.settings
+    (said,) = [line for line in keeper.lines if "has changed since" in line]
+    assert said.endswith("which did not keep what was there; it goes on with what is there now, 16 networks of first")
+    keeper = Keeper()
+    assert run("6 ms", "second", trials=12, storage=storage, listener=keeper).trials == 12
+    assert not [line for line in keeper.lines if "has changed since" in line]  # what is there now is kept
+    assert {one.architecture for one in first.history} < {one["architecture"] for one in _kept(kept)}
+
+
+def _kept(path):
+    return json.loads(path.read_text())["trainings"]
+
+
+def test_a_pruned_study_that_others_began_from_is_known_again(run, workspace, monkeypatch):
+    """Versions of before read no scores that trainings had on the way: what a study keeps tells of the others alone."""
+
+    def tested(self, network, seed, report):
+        for epoch in range(4):
+            report(epoch, len(network.blocks) * (epoch + 1) / 200)
+        return len(network.blocks) * 4 / 200
+
+    monkeypatch.setattr(StudyData, "tested", tested)
+    run("6 ms", "first", pruner="asha", epochs=4, trials=16)
+    fitted = {"evaluator": "fitted", "epochs": None, "trials": 2}
+    new = run("6 ms", "new", "first", **fitted)
+    with monkeypatch.context() as before:
+        before.setattr("hwbench.api.begun_trainings.learn_from", lambda *_: learn_from(*_).as_before)
+        old = run("6 ms", "old", "first", **fitted)
+    assert old.settings.effort != new.settings.effort
+    kept, keeper = workspace.studies / "old" / "begun_from.json", Keeper()
+    kept.unlink()
+    assert run("6 ms", "old", "first", **fitted, listener=keeper).settings == old.settings
+    assert not [line for line in keeper.lines if "has changed since" in line]
+    assert {one["state"] for one in _kept(kept)} == {"ended", "given up"}
+    assert "went on" in {one["state"] for one in _kept(workspace.studies / "new" / "begun_from.json")}
+
+
 def test_scores_of_another_unit_are_refused(run, monkeypatch):
     monkeypatch.setattr(StudyData, "losses", lambda self, network, seed, report: report(0, 1.0))
     run("4.2 ms", "curves", evaluator="curve")

@@ -10,12 +10,13 @@ import pytest
 import hwbench
 import hwbench.api.search
 from hwbench import SearchRequest
-from hwbench.api.learning import DEFAULT_OPTIMIZER, Learned, _Trained, coming_with, learn_from
+from hwbench.api.learning import DEFAULT_OPTIMIZER, Learned, LearnedTraining, coming_with, learn_from
 from hwbench.api.scoreboard import ScoreboardRequest, scoreboard
 from hwbench.api.study_data import Fidelity
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.spaces import load_space
 from hwbench.spaces.sums import SpaceSums
+from hwbench.specs import Architecture
 from hwbench.studies.evaluators import Context, get
 from hwbench.studies.evaluators.fitted import Fitted
 from hwbench.studies.fidelities import ScoreObservation, doublings
@@ -107,7 +108,7 @@ def test_what_a_model_is_worth_is_judged_on_the_data_that_is_predicted(space, dr
     """Two data sets whose scores are noise about levels of their own: told apart is nothing that is ranked."""
     rng = np.random.default_rng(0)
     rows = [
-        _Trained(one.key, level + 0.02 * rng.normal(), Fidelity(12), number, data)
+        LearnedTraining(one.key, level + 0.02 * rng.normal(), Fidelity(12), number, data)
         for number, (one, (data, level)) in enumerate(zip(drawn, [("here", 0.3), ("there", 0.8)] * (NETWORKS // 2)))
     ]
     learned = Learned(("mine",), "top-1", tuple(rows), "here")
@@ -117,6 +118,22 @@ def test_what_a_model_is_worth_is_judged_on_the_data_that_is_predicted(space, dr
     assert replace(learned, trained=tuple(rows[2:])).left_out(sums_of(space)).networks == NETWORKS // 2 - 1
     few = [one for one in rows if one.data == "there"] + rows[:4:2]
     assert replace(learned, trained=tuple(few)).left_out(sums_of(space)) is None
+
+
+def test_a_study_of_fitted_that_kept_no_trainings_goes_on_while_they_are_the_same(
+    workspace, folder, make_search, monkeypatch
+):
+    monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
+    request = SearchRequest(budget="4.2 ms", evaluator="fitted", learn_from=(str(folder),), trials=2, study="f")
+    result, kept = hwbench.search(request, workspace=workspace), workspace.studies / "f" / "begun_from.json"
+    text = kept.read_text()
+    for damaged in (None, "{", text.replace('"score": ', '"points": '), text.replace("40 networks", "41 networks")):
+        if damaged is None:
+            kept.unlink()
+        else:
+            kept.write_text(damaged)
+        assert hwbench.search(request, workspace=workspace).settings == result.settings
+        assert json.loads(kept.read_text())["trainings"] == json.loads(text)["trainings"]
 
 
 def test_the_variances_of_other_data_are_learned_once(space, drawn, monkeypatch):
@@ -171,8 +188,19 @@ def test_a_search_begins_with_its_exact_optimum(workspace, folder, space, make_s
     assert "uninformative" not in said
     rows = sorted((folder / "rows").iterdir())
     rows[0].unlink()  # other trainings, other scores
-    with pytest.raises(InvalidValue, match="effort was 'learned from 40 networks"):
-        hwbench.search(request, workspace=workspace)
+    more, changed = replace(request, trials=12, workers=2), Keeper()
+    grown = hwbench.search(more, changed, workspace=workspace)
+    text = f"--learn-from {folder} has changed since study f began; it goes on with what it began from, 40 networks of"
+    assert [line for line in changed.lines if line.startswith(text)]
+    assert grown.settings == result.settings
+    assert len(grown.history) == 12
+    for one in grown.history:  # of workers, too
+        assert one.score == pytest.approx(learned.predict(Architecture.parse(one.architecture)).mean, abs=1e-12)
+    (workspace.studies / "f" / "begun_from.json").unlink()  # as studies of before
+    with pytest.raises(
+        InvalidValue, match=r"has changed since the study began, and its scores rest on .*: --study f-2"
+    ):
+        hwbench.search(more, workspace=workspace)
 
 
 def test_a_study_is_learned_from_with_what_it_gave_up(workspace, space, make_search):
@@ -273,7 +301,7 @@ def test_the_data_that_is_predicted_is_what_is_asked_for_or_that_of_the_studies(
     hwbench.search(replace(request, data="here"), keeper, workspace=workspace)
     (said,) = (line for line in keeper.lines if line.startswith("learned from 20 networks"))
     assert "; scores on here are predicted, on which 20 were trained; of those left out" in said
-    with pytest.raises(InvalidValue, match="effort was 'learned from 20 networks"):
+    with pytest.raises(InvalidValue, match="predicts scores on here; for those on there choose another name"):
         hwbench.search(replace(request, data="there"), workspace=workspace)
     trains = replace(request, evaluator="short-train", data="elsewhere", study="trains")
     with pytest.raises(UnknownName, match="no data at elsewhere"):  # which of the others is predicted is no question
