@@ -22,11 +22,12 @@ class Guessing:
     """Random networks in the place of a search.
 
     Attributes:
-        trials_s: Wall time of the trials.
-        race_s: Wall time of the trainings of finalists; 0 without a race.
+        trials_s: Worker time of the trials: the sum of their wall times, several of which may run at a time.
+        race_s: Worker time of the trainings of finalists; 0 without a race.
         training_s: Wall time of one training to the end, of the first round of the race; None: none is known.
         draws: Scores of the study's own uniform draws, in the order of their trials.
         best: Score of the best trial.
+        clock_s: Wall time of the trials, as a clock on the wall has it; None: not stored.
     """
 
     trials_s: float
@@ -34,6 +35,7 @@ class Guessing:
     training_s: float | None
     draws: tuple[float, ...]
     best: float
+    clock_s: float | None = None
 
     @classmethod
     def of(cls, result: StoredResult) -> Guessing | None:
@@ -48,11 +50,12 @@ class Guessing:
             _training_s(result),
             draws,
             max(c.score for c in result.history),
+            result.course.clock_s,
         )
 
     @property
     def networks(self) -> int | None:
-        """How many networks would have been trained to the end in the time of the search; None: not known."""
+        """How many networks would have been trained to the end in the worker time of the search; None: not known."""
         if not self.training_s:
             return None
         return math.floor((self.trials_s + self.race_s) / self.training_s)
@@ -115,7 +118,7 @@ class TrainedDraws:
 
 
 def _race_s(result: StoredResult) -> float:
-    """Wall time of the trainings of the races; one that serves several budgets counts once."""
+    """Worker time of the trainings of the races; one that serves several budgets counts once."""
     runs = {(s.architecture, number): s.seconds for race in result.races.values() for number, s in _numbered(race)}
     return math.fsum(runs.values())
 

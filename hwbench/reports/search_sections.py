@@ -164,19 +164,26 @@ def importance(report: StudyReport) -> Iterator[Html]:
     yield reproduce(commands.search(report.result))
 
 
+def _spent(guessing: Guessing) -> str:
+    """How long the trials took: by the clock, which earlier versions did not store, else in worker time."""
+    worker = f"{format_duration(guessing.trials_s)} of worker time"
+    trials = worker if guessing.clock_s is None else format_duration(guessing.clock_s)
+    race = f"; the finalists took {format_duration(guessing.race_s)} of worker time" if guessing.race_s else ""
+    return f"The trials took {trials}{race}"
+
+
 def _guessing_words(guessing: Guessing, report: StudyReport) -> Iterator[str]:
-    spent = f"The trials took {format_duration(guessing.trials_s)}"
-    if guessing.race_s:
-        spent += f" and the finalists {format_duration(guessing.race_s)}"
+    spent = _spent(guessing)
     if guessing.networks is None:
         yield (
             f"{spent}. How many random networks could have been trained in that time is not known: the search trained "
             "none to the end."
         )
     else:
+        worker_s = guessing.trials_s + guessing.race_s
         yield (
-            f"{spent}. In that time {guessing.networks} random networks would have been trained, at "
-            f"{format_duration(guessing.training_s or 0.0)} each."
+            f"{spent}. In {format_duration(worker_s)} of worker time {guessing.networks} random networks would have "
+            f"been trained, at {format_duration(guessing.training_s or 0.0)} each."
         )
     if guessing.expected:
         tried = len(guessing.draws)

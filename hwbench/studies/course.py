@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from optuna.study import Study
 
 from hwbench.studies.journal import finished_trials
+from hwbench.studies.time_limit import spent_s
 
 if TYPE_CHECKING:
     from hwbench.studies.earlier import EarlierTrainings
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _DRAWS = "draws"
 _MEASURE = "measure"
 _STARTUP = "startup"
+_CLOCK = "clock_s"
 # Uniform draws before the sampler takes over, unless the study is shorter than twice that.
 _DRAWS_BEFORE = 12
 # Of each run that began with draws: how many trials there were before it, and up to how many it drew.
@@ -30,35 +32,40 @@ class SearchCourse:
     """Of the finished trials of a study.
 
     Attributes:
-        seconds: Sum of the wall times of the trials.
+        seconds: Worker time: the sum of the wall times of the trials, several of which may run at a time.
         draws: Numbers of the trials that were drawn uniformly from the networks within the budget.
         measure: How many of the best networks were asked to be measured for each budget; None: not stored.
         startup: Uniform draws before the sampler takes over, where the number of trials does not say it; else None.
+        clock_s: Wall time of the trials: seconds in which at least one of them ran; None: not stored.
     """
 
     seconds: float
     draws: tuple[int, ...] = ()
     measure: int | None = None
     startup: int | None = None
+    clock_s: float | None = None
 
     @classmethod
     def of(cls, study: Study, measure: int | None = None) -> SearchCourse:
         """Of a study as it is stored, of whose best networks ``measure`` are to be measured."""
-        durations = [trial.duration for trial in finished_trials(study)]
-        seconds = math.fsum(one.total_seconds() for one in durations if one is not None)
-        return cls(round(seconds, 3), tuple(study.user_attrs.get(_DRAWS, ())), measure, kept_startup(study))
+        trials = finished_trials(study)
+        seconds = math.fsum(trial.duration.total_seconds() for trial in trials if trial.duration is not None)
+        draws, clock_s = tuple(study.user_attrs.get(_DRAWS, ())), round(spent_s(trials), 3)
+        return cls(round(seconds, 3), draws, measure, kept_startup(study), clock_s)
 
     def to_json(self) -> dict[str, Any]:
         """``course`` of a stored result."""
         values = {"seconds": self.seconds, _DRAWS: list(self.draws)}
-        further = {_MEASURE: self.measure, _STARTUP: self.startup}
+        further = {_MEASURE: self.measure, _STARTUP: self.startup, _CLOCK: self.clock_s}
         return values | {key: number for key, number in further.items() if number is not None}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> SearchCourse:
         """What ``to_json`` wrote; raises KeyError, TypeError or ValueError where it is none."""
         measure, startup = (None if values.get(key) is None else int(values[key]) for key in (_MEASURE, _STARTUP))
-        return cls(float(values["seconds"]), tuple(int(number) for number in values[_DRAWS]), measure, startup)
+        clock_s = None if values.get(_CLOCK) is None else float(values[_CLOCK])
+        draws = tuple(int(number) for number in values[_DRAWS])
+        return cls(float(values["seconds"]), draws, measure, startup, clock_s)
 
 
 def startup_draws(trials: int, earlier: EarlierTrainings | None = None) -> int:

@@ -193,7 +193,7 @@ class RaceResult:
 
     @property
     def seconds(self) -> float:
-        """Wall time of all trainings."""
+        """Worker time: the sum of the wall times of all trainings, several of which may run at a time."""
         return math.fsum(one.seconds for round in self.rounds for one in round.standings)
 
     def top1(self, architecture: str) -> float | None:

@@ -99,7 +99,9 @@ def test_the_page_of_a_race(raced, parse):
     assert f"compared on the same {VIDEOS} validation videos" in shown.text
     # 8 x 10 s, 4 x 20 s, 2 x 40 s and the minute of the trials, at 10 s each
     assert report.guessing.networks == 30
-    assert "30 random networks would have been trained, at 10 s each" in shown.text
+    # a course of before tells worker time alone
+    assert "The trials took 1 min 00 s of worker time; the finalists took 4 min 00 s of worker time." in shown.text
+    assert "In 5 min 00 s of worker time 30 random networks would have been trained, at 10 s each" in shown.text
     command = commands.search(report.result)
     assert "--finalists 8 --finalist-epochs 4 --finalist-score int8" in command
     assert "--data synthetic" in command
@@ -160,6 +162,13 @@ def test_what_the_winner_came_to_in_its_race_stands_before_the_score_that_chose_
     assert race.top1("x3d-tiny:unknown") is None
     assert f"top-1 in its race {50 / VIDEOS:.1%} trained anew; its score was {best.score:.4g}" in shown.text
     assert f"{best.score:.6g} {50 / VIDEOS:.1%}" in shown.text
+
+
+def test_trials_of_several_workers_took_their_time_by_the_clock(raced, stored, parse):
+    stored(lambda values: values["course"].update(clock_s=15.0))
+    shown = parse(page(gather(raced, "mine"))).text
+    assert "The trials took 15 s; the finalists took 4 min 00 s of worker time." in shown
+    assert "In 5 min 00 s of worker time 30 random networks would have been trained, at 10 s each" in shown
 
 
 def test_an_evaluator_that_likes_the_wrong_networks_is_uninformative(raced, parse):

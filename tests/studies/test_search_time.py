@@ -17,6 +17,7 @@ from hwbench.errors import InvalidValue
 from hwbench.reports import commands
 from hwbench.reports.result import read_result
 from hwbench.studies import time_limit as clocks
+from hwbench.studies.course import SearchCourse
 from hwbench.studies.journal import UNSCORED
 from hwbench.studies.race import Race, RaceResult
 from hwbench.studies.time_limit import TimeLimit, TrialClock, spent_s
@@ -53,6 +54,16 @@ def study(*spans, state=TrialState.COMPLETE, names=()):
 def test_trials_that_overlap_take_their_time_once():
     assert spent_s(study((0, 10), (5, 12), (6, 8), (20, 21)).trials) == pytest.approx(13)
     assert spent_s([]) == 0
+
+
+def test_the_course_of_parallel_trials_has_the_time_by_the_clock():
+    waves = study(*((20 * wave, 20 * wave + 20) for wave in range(3) for _ in range(4)))
+    course = SearchCourse.of(waves)
+    assert (course.clock_s, course.seconds) == (60, 240)
+    assert SearchCourse.from_json(course.to_json()) == course
+    before = course.to_json()
+    del before["clock_s"]
+    assert SearchCourse.from_json(before).clock_s is None
 
 
 @pytest.mark.parametrize(
