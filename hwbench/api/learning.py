@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from hwbench.api.study_data import Fidelity
+from hwbench.api.train_request import RAISE
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.printable import printable
 
@@ -68,10 +69,20 @@ class TrainingSettings:
     seed: int
     num_classes: int
     modality: str
+    on_error: str = RAISE
 
     @classmethod
     def of(cls, settings: Settings) -> TrainingSettings:
         return cls(*(getattr(settings, name) for name in cls.__dataclass_fields__))
+
+    def repeats(self, made: TrainingSettings | None) -> bool:
+        """Whether trainings of these settings would only repeat those that were made so.
+
+        Where unreadable videos were errors there were none, so that nothing could have been left out.
+        """
+        if made is None or made.on_error not in (RAISE, self.on_error):
+            return False
+        return replace(made, on_error=self.on_error) == self
 
 
 @dataclass(frozen=True)
@@ -165,8 +176,8 @@ class Learned:
 
     def same_as(self, settings: Settings) -> dict[str, float]:
         """Scores by architecture of the trainings that a study of these settings would only repeat."""
-        made = TrainingSettings.of(settings)
-        return {one.architecture: one.score for one in self.trained if one.made == made and one.state == _ENDED}
+        now = TrainingSettings.of(settings)
+        return {one.architecture: one.score for one in self.trained if now.repeats(one.made) and one.state == _ENDED}
 
     def check_unit(self, evaluator: str) -> None:
         """Refuses scores of another unit than a study's own.
@@ -307,7 +318,7 @@ def _each_once(trained: Sequence[LearnedTraining]) -> list[LearnedTraining]:
     found, seen = list[LearnedTraining](), set[tuple[str, Fidelity, TrainingSettings]]()
     for one in trained:
         if one.made is not None:
-            same = one.architecture, one.fidelity, one.made
+            same = one.architecture, one.fidelity, replace(one.made, on_error=RAISE)
             if same in seen:
                 continue
             seen.add(same)

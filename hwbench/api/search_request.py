@@ -443,6 +443,7 @@ class SearchRequest:
             pruner="" if self.plan.pruner == NO_PRUNER else self.plan.pruner,
             begun_from=learned if self.trains else "",
             modality="" if self.modality == RGB else self.modality,
+            on_error=self.on_error if self.reads or self.plan.finalists else RAISE,
         )
 
 

@@ -14,7 +14,7 @@ from hwbench.runtimes import DEFAULT, exporting, names
 from hwbench.spaces.begun import SHARES, asked_ms
 from hwbench.specs import Precision, Target
 from hwbench.studies.evaluators import TRAINING
-from hwbench.studies.settings import INTERPOLATED, transferred_from
+from hwbench.studies.settings import INTERPOLATED, RAISE, transferred_from
 from hwbench.training.recipe_files import setting_texts
 from hwbench.workspace import NO_TRAININGS
 
@@ -66,7 +66,7 @@ def _search(result: StoredResult, race: list[str]) -> str:
         words.append(f"--data {shlex.quote(s.data)}" + (f" --epochs {epochs[0]}" if epochs else ""))
         words += [f"--supernet-epochs {count}" for count in re.findall(r"^supernet of (\d+) epochs", s.effort)]
         words += [f"--{name} {share}" for name, share in SHARES.findall(s.effort)]
-    words += _modality(result)
+    words += _seen(result)
     if result.course is not None and result.course.startup is not None:
         words.append(f"--startup {result.course.startup}")
     if s.pruner:
@@ -107,9 +107,16 @@ def _measure(result: StoredResult) -> str:
     return f" --measure {max(places.values(), default=1)}"
 
 
-def _modality(result: StoredResult) -> list[str]:
-    """The option that says what networks see, where these are no pictures."""
-    return [f"--modality {shlex.quote(result.settings.modality)}"] if result.settings.modality else []
+def _seen(result: StoredResult) -> list[str]:
+    """The options that say what networks see, where these are no pictures, and what happens with unreadable videos."""
+    modality = result.settings.modality
+    return ([f"--modality {shlex.quote(modality)}"] if modality else []) + _on_error(result)
+
+
+def _on_error(result: StoredResult) -> list[str]:
+    """The option that says what happens with unreadable videos, where they are no error."""
+    policy = result.settings.on_error
+    return [] if policy == RAISE else [f"--on-error {shlex.quote(policy)}"]
 
 
 def _filling(missing_rows: str) -> str:
@@ -154,7 +161,7 @@ _RECIPE = {
 def train(result: StoredResult, model: ExportedModel | None = None) -> str:
     """Trains the winner; as an exported model of it was trained, where there is one."""
     recipe = {} if model is None else model.recipe
-    causal = _modality(result) + (["--causal"] if result.settings.streaming else [])
+    causal = _seen(result) + (["--causal"] if result.settings.streaming else [])
     options = [f"--{option} {shlex.quote(str(recipe[key]))}" for option, key in _RECIPE.items() if key in recipe]
     others = {name: value for name, value in recipe.items() if name not in _RECIPE.values()}
     options += [f"--set {shlex.quote(text)}" for text in setting_texts(others, str(recipe.get("optimizer", "")))]
@@ -169,9 +176,12 @@ def export(result: StoredResult, precision: Precision) -> str:
     # A runtime whose files hold no weights exports nothing; one of a package that is not installed here may do.
     runtime = DEFAULT if measured in names() and measured not in exporting() else measured
     made_by = "" if result.own_model is None else f" --made-by {shlex.quote(result.own_model)}"
-    return (
-        f"hwbench export {_run(result)}/checkpoint.pt --precision {precision} --runtime {shlex.quote(runtime)} "
-        f"--out {exported(result, precision)}{made_by}{_form(result)}"
+    return " ".join(
+        [
+            f"hwbench export {_run(result)}/checkpoint.pt --precision {precision} --runtime {shlex.quote(runtime)} "
+            f"--out {exported(result, precision)}{made_by}{_form(result)}",
+            *_on_error(result),
+        ]
     )
 
 

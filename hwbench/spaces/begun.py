@@ -125,6 +125,8 @@ def _options(stored: Mapping[str, object], spaces: Sequence[str]) -> Iterator[tu
     for name in _ALIKE:
         if isinstance(value := stored.get(name), str) and value:
             yield name, value
+    if isinstance(policy := stored.get("on_error"), str) and policy:
+        yield "on-error", policy
     yield from SHARES.findall(str(stored.get("effort")))
     yield from _forms(stored)
     if isinstance(seed := stored.get("seed"), int):

@@ -25,6 +25,8 @@ _LATER = (
     "begun_from", "modality",
 )  # fmt: skip
 
+# What happens with videos that cannot be read, where nothing else is said: the search ends. It is left out as well.
+RAISE = "raise"
 # Its scores are means of a posterior: of a top-1, or of what is no greater than 0.
 FITTED = "fitted"
 # The confidence of a prediction alone: measured above it as often as below.
@@ -79,6 +81,8 @@ class Settings:
         sustained: Where budgets were to hold for minutes, the ratio by device through which they were divided.
         begun_from: Trainings of other studies that the sampler knows from the beginning; empty: none.
         modality: What networks see where they are trained: a form of optical flow; empty: pictures.
+        on_error: What happens with unreadable videos where networks are scored or race on data: ``raise``, ``skip`` or
+            ``replace``.
     """
 
     space: str
@@ -106,6 +110,7 @@ class Settings:
     sustained: Mapping[str, float] = field(default_factory=dict)
     begun_from: str = ""
     modality: str = ""
+    on_error: str = RAISE
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence, "confidence")
@@ -211,7 +216,7 @@ class Settings:
 
     def as_dict(self) -> dict[str, object]:
         """Plain values, for JSON. Budgets and a pruner that a study does not have are left out."""
-        return {name: value for name, value in self._plain().items() if value or name not in _LATER}
+        return {name: value for name, value in self._plain().items() if not _is_left_out(name, value)}
 
     def _plain(self) -> dict[str, object]:
         """Values as JSON gives them back."""
@@ -224,6 +229,9 @@ class Settings:
         rows were filled in as the default name of the study says, else left out; the table is taken to be as emulated
         as it is now; networks went by their prediction; and scores were the first that their evaluator gave.
 
+        A study whose videos could all be read (``raise``) is the same under any other ``on_error``; a race alone keeps
+        trainings under each apart.
+
         Args:
             stored: Plain values of the settings that the study was made with.
             study: Name of the study.
@@ -233,6 +241,7 @@ class Settings:
             "emulated": self.emulated,
             "confidence": EVEN,
             "scoring": 1,
+            "on_error": RAISE,
         }
         now = self._plain()
         before |= {name: type(now[name])() for name in _LATER} | dict(stored)
@@ -243,6 +252,10 @@ class Settings:
         }
         if "scoring" in changed and "evaluator" not in changed:
             changed["scoring"] += f": scores of {self.evaluator} are computed otherwise since"
+        if before["on_error"] == RAISE or not self.data:
+            changed.pop("on_error", None)
+        elif "on_error" in changed:
+            changed["on_error"] += f": go on with --on-error {before['on_error']}"
         return list(changed.values())
 
     def _rows_by_name(self, study: str) -> str:
@@ -252,6 +265,11 @@ class Settings:
             if study == replace(self, missing_rows=rows).default_study:
                 return rows
         return LEFT_OUT
+
+
+def _is_left_out(name: str, value: object) -> bool:
+    """Whether a setting is that of studies before there was any other one."""
+    return not value if name in _LATER else (name, value) == ("on_error", RAISE)
 
 
 def _typed(name: str, value: object) -> object:

@@ -186,6 +186,29 @@ def test_settings_of_before_are_equal_and_a_filling_differs():
     assert emulated == ["emulated was True, now False"]
 
 
+def test_what_happens_with_unreadable_videos_is_a_setting_of_studies_that_read_some(space):
+    def settings(**options):
+        return SearchRequest(budget="5ms", **options).settings(space, installed_target(), 8)
+
+    skipping = {"data": "clips", "on_error": "skip"}
+    assert settings(**skipping).as_dict()["on_error"] == "skip"
+    assert settings(evaluator="entropy", finalists=2, **skipping).on_error == "skip"
+    assert settings(evaluator="entropy", **skipping).on_error == "raise"
+    assert "on_error" not in settings(data="clips").as_dict()
+    assert "on_error" not in settings(evaluator="entropy", **skipping).as_dict()
+
+
+def test_a_study_whose_videos_could_be_read_goes_on_without_those_that_cannot():
+    raising = replace(SETTINGS, evaluator="short-train", data="clips")
+    skipping = replace(raising, on_error="skip")
+    assert skipping.differences(raising.as_dict(), "mine") == []
+    assert raising.differences(skipping.as_dict(), "mine") == [
+        "on_error was 'skip', now 'raise': go on with --on-error skip"
+    ]
+    # finalists of a race are trained anew under another policy; scores of the study rest on no data
+    assert SETTINGS.differences(replace(SETTINGS, on_error="skip").as_dict(), "mine") == []
+
+
 def test_a_confident_study_is_another_one_and_tries_only_what_leaves_room(workspace):
     plain, sure = ask(workspace, trials=8), ask(workspace, trials=8, confidence=0.9)
     assert plain.study + "_sure-0.9" == sure.study
@@ -264,6 +287,14 @@ def test_a_search_leaves_out_videos_that_cannot_be_read(workspace, evaluator, mo
     assert [line for line in listener.lines if "--on-error replace" in line] == [
         f"unreadable videos are no error (--on-error replace); hwbench data check {data} names them"
     ]
+    stored = read_result(workspace, result.study)
+    assert stored.settings.on_error == "replace"
+    for command in (commands.search(stored), commands.train(stored), commands.export(stored, Precision.INT8)):
+        assert "--on-error replace" in command
+    for other in ("raise", "skip"):  # scores of other training sets
+        with pytest.raises(InvalidValue, match=f"on_error was 'replace', now '{other}': go on with --on-error replace"):
+            ask(workspace, **asked, on_error=other)
+    assert ask(workspace, **asked, on_error="replace").history == result.history
 
 
 def test_a_study_whose_evaluator_scores_otherwise_since_is_not_mixed_with(workspace):

@@ -244,9 +244,10 @@ def test_a_study_goes_on_with_the_engine_and_the_form_that_it_began_with(run, wo
     }
     stored["effort"] = "3 epochs, frames-share 0.5, resolution-share 0.75"
     settings = {"settings": {**stored, "emulated": True, "data": "clips", "modality": "rgb+flow"}}
+    settings["settings"]["on_error"] = "skip"
     (folder / "journal.log").write_text(json.dumps({"op_code": 2, "study_id": 0, "user_attr": settings}))
     assert run("report", "half")[2].rstrip().endswith(
-        "--device pi5 --runtime onnx --threads 2 --budget 5ms --data clips --modality rgb+flow "
+        "--device pi5 --runtime onnx --threads 2 --budget 5ms --data clips --modality rgb+flow --on-error skip "
         "--frames-share 0.5 --resolution-share 0.75 --streaming --allow-emulated --transfer-from s9 --study half"
     )  # fmt: skip
 

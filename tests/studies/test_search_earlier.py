@@ -10,7 +10,7 @@ from scipy.stats import kendalltau
 import hwbench
 import hwbench.api.search
 from hwbench import SearchRequest
-from hwbench.api.learning import learn_from
+from hwbench.api.learning import TrainingSettings, learn_from
 from hwbench.api.search_talk import begun_from
 from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.api.training_forecast import TrainingForecast
@@ -386,6 +386,12 @@ def test_what_was_learned_says_how_it_was_trained(run, workspace, space, make_se
     settings = replace(settings, scoring=scoring_of(ShortTrain))
     assert len(learned.same_as(settings)) == 12
     assert not learned.same_as(replace(settings, scoring=1))  # those of trainings with SGD
+    skipping = replace(settings, on_error="skip")
+    assert len(learned.same_as(skipping)) == 12  # all videos could be read
+    made = TrainingSettings.of(skipping)
+    without = replace(learned, trained=tuple(replace(one, made=made) for one in learned.trained))
+    assert len(without.same_as(skipping)) == 12
+    assert not without.same_as(settings)
 
 
 def test_scores_of_trainings_with_sgd_are_of_another_unit(run, workspace, space):
