@@ -50,7 +50,7 @@ def json_script(name: str, text: str) -> Html:
     """JSON for scripts to read from the element with the id ``name``; no text in it can end the element."""
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
-    return Html(f'<script type="application/json" id="{html.escape(name)}">{text}</script>')
+    return Html(f'<script type="application/json" id="{_escaped(name)}">{text}</script>')
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numeric: Iterable[int] = ()) -> Html:

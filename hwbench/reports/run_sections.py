@@ -25,7 +25,8 @@ _MEASURES = {"class_top1": "mean top-1 of classes", "calibration_error": "calibr
 def everything(report: RunsReport, reload_s: float | None = None) -> list[Html]:
     """The parts of the page; ``reload_s``: seconds after which it reloads itself."""
     runs = report.runs
-    return [*_headline(report, reload_s), *_curves(runs), *(part for run in runs for part in _run(run, len(runs) > 1))]
+    alone = (part for place, run in enumerate(runs, 1) for part in _run(run, place, len(runs) > 1))
+    return [*_headline(report, reload_s), *_curves(runs), *alone]
 
 
 def _headline(report: RunsReport, reload_s: float | None) -> Iterator[Html]:
@@ -168,8 +169,8 @@ def _loss_caption(runs: Sequence[RunReport], length: int) -> str:
     return f"Thin: every step. Thick: an exponential moving average over about {length} steps.{drawn}"
 
 
-def _run(run: RunReport, several: bool) -> Iterator[Html]:
-    """One run by itself; ids have its position in the page by its name."""
+def _run(run: RunReport, place: int, several: bool) -> Iterator[Html]:
+    """One run by itself; ids end with its place in the page, from 1: its name may hold what no id can."""
     if several:
         yield element("h2", f"Run {run.name}")
     yield element("h3" if several else "h2", "What the run is")
@@ -178,7 +179,7 @@ def _run(run: RunReport, several: bool) -> Iterator[Html]:
     if isinstance(run.scores, Missing):
         yield missing(run.scores.reason)
     else:
-        yield from _final(run.scores, run.name)
+        yield from _final(run.scores, place)
     yield element("h3" if several else "h2", "Unreadable videos")
     yield from _unreadable(run)
 
@@ -204,7 +205,7 @@ def _description(run: RunReport) -> Iterator[Html]:
     yield element("details", element("summary", f"Recipe: {summary}"), table(("field", "value"), recipe))
 
 
-def _final(scores: FinalScores, name: str) -> Iterator[Html]:
+def _final(scores: FinalScores, place: int) -> Iterator[Html]:
     shares = {"top-1": scores.top1, "top-5": scores.top5, **{_MEASURES[key]: v for key, v in scores.measures.items()}}
     cells = [(key, f"{value:.4f}") for key, value in shares.items()]
     yield facts(("Validation videos", str(scores.videos)), *cells)
@@ -212,21 +213,21 @@ def _final(scores: FinalScores, name: str) -> Iterator[Html]:
     count = len(scores.worst_first)
     part = f"The {run_figures.MAX_BARS} worst of {count} classes. " if count > run_figures.MAX_BARS else ""
     yield figure(
-        f"classes-{name}", run_figures.class_accuracy(scores.worst_first), f"{part}The table has all {count} classes."
+        f"classes-{place}", run_figures.class_accuracy(scores.worst_first), f"{part}The table has all {count} classes."
     )
     rows = [
         (one.name, one.accuracy, one.videos, *((one.taken_for[0], one.taken_for[1]) if one.taken_for else (None, None)))
         for one in scores.worst_first
     ]
     table_columns = ("class", "accuracy", "videos", "most often taken for", "videos taken so")
-    yield _folded(f"All {count} classes", sortable(f"class-rows-{name}", table_columns, _rounded(rows)))
+    yield _folded(f"All {count} classes", sortable(f"class-rows-{place}", table_columns, _rounded(rows)))
     yield element("h3", "Confusion matrix")
     if scores.confusion is None:
         yield element(
             "p", "Videos have several classes at once: there is no confusion matrix and no calibration error."
         )
         return
-    yield from _confusion(scores, name)
+    yield from _confusion(scores, place)
     yield element("h3", "Calibration")
     if isinstance(scores.calibration, Missing):
         yield missing(scores.calibration.reason)
@@ -235,16 +236,16 @@ def _final(scores: FinalScores, name: str) -> Iterator[Html]:
             "Videos by their highest score. On the dashed line the score is the share that is right; below it the "
             "network is too sure of itself."
         )
-        yield figure(f"reliability-{name}", run_figures.reliability(scores.calibration), caption)
+        yield figure(f"reliability-{place}", run_figures.reliability(scores.calibration), caption)
 
 
-def _confusion(scores: FinalScores, name: str) -> Iterator[Html]:
+def _confusion(scores: FinalScores, place: int) -> Iterator[Html]:
     assert scores.confusion is not None
     count = len(scores.classes)
     labelled = count <= run_figures.LABELLED
     numbered = "" if labelled else " Classes are numbered from 0 as in the data; the table below names the pairs."
     caption = f"Rows are the classes of videos, columns what they were taken for; a row sums to 100 %.{numbered}"
-    drawn = figure(f"confusion-{name}", run_figures.confusion(scores), caption)
+    drawn = figure(f"confusion-{place}", run_figures.confusion(scores), caption)
     yield wide(drawn, 320 + run_figures.ROW * count if labelled else 640)
     pairs = sorted(
         (
@@ -258,7 +259,7 @@ def _confusion(scores: FinalScores, name: str) -> Iterator[Html]:
     if rows:
         title = f"The {len(rows)} pairs of classes that are confused most, of {len(pairs)}"
         columns = ("class", "taken for", "videos", "of", "share", "row", "column")
-        yield _folded(title, sortable(f"pairs-{name}", columns, rows))
+        yield _folded(title, sortable(f"pairs-{place}", columns, rows))
     else:
         yield element("p", "No video was taken for one of another class.")
 

@@ -1,6 +1,7 @@
 """A page about training runs: of a tiny network that was trained, of a run under way, of damaged files."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -78,7 +79,7 @@ def test_the_page_of_a_run_that_ended(trained, run, parse):
     result = hwbench.report(hwbench.ReportRequest(study="runs/tiny", out="page.html"))
     assert result.to_json() == {"report": "page.html", "runs": ["runs/tiny"], "seconds": result.seconds, "missing": []}
     shown = parse(Path("page.html").read_text(encoding="utf-8"))
-    assert places(shown) == [*CURVES, "classes-tiny", "confusion-tiny", "reliability-tiny"]
+    assert places(shown) == [*CURVES, "classes-1", "confusion-1", "reliability-1"]
     assert "Ended after 8 steps" in shown.text
     assert NETWORK in shown.text
     assert "label_smoothing" in shown.text
@@ -90,11 +91,22 @@ def test_the_page_of_a_run_that_ended(trained, run, parse):
     assert shown.trace("accuracy", "top-1")["y"][-1] == trained[1].top1
     assert shown.trace("accuracy", "top-1")["x"] == [1, 2]
     scores = json.loads((run / "scores.json").read_text())
-    (classes,) = shown.figure("classes-tiny")["data"]
+    (classes,) = shown.figure("classes-1")["data"]
     assert classes["x"] == sorted(scores["class_accuracy"].values())
-    (matrix,) = shown.figure("confusion-tiny")["data"]
+    (matrix,) = shown.figure("confusion-1")["data"]
     assert [[int(cell or 0) for cell in row] for row in matrix["text"]] == scores["confusion"]
     assert shown.commands == ["hwbench report runs/tiny"]
+
+
+def test_a_folder_whose_name_is_no_text_has_a_page(run, parse):
+    odd = os.fsdecode(b"runs/\xff<z")
+    shutil.copytree(run, odd)
+    hwbench.report(hwbench.ReportRequest(study=odd, runs=("runs/tiny",), out="page.html"))
+    shown = parse(Path("page.html").read_text(encoding="utf-8"))
+    own = [f"{name}-{place}" for place in (1, 2) for name in ("classes", "confusion", "reliability")]
+    assert places(shown) == [*CURVES, *own]
+    assert shown.raw.keys() >= {f"{name}-data" for name in own} | {"class-rows-1-rows", "class-rows-2-rows"}
+    assert "Run <z" in shown.text
 
 
 def test_the_page_loads_nothing_and_does_not_reload_itself(run, parse):
@@ -205,7 +217,7 @@ def test_several_runs_share_their_curves(root, run, parse):
     request = hwbench.ReportRequest(study="runs/tiny", runs=("runs/other", "runs/tiny/../tiny"), out="page.html")
     hwbench.report(request)
     shown = parse(Path("page.html").read_text(encoding="utf-8"))
-    ids = [f"{figure}-{name}" for name in ("tiny", "other") for figure in ("classes", "confusion", "reliability")]
+    ids = [f"{figure}-{place}" for place in (1, 2) for figure in ("classes", "confusion", "reliability")]
     assert places(shown) == [*CURVES, *ids]
     for name in ("tiny", "other"):
         assert shown.trace("loss", name)["x"] == list(range(8))
@@ -326,12 +338,12 @@ def test_many_steps_are_thinned_and_many_classes_stay_readable(run, parse):
     x = shown.trace("loss", "loss of a step")["x"]
     assert (x[0], x[-1]) == (0, 2 * MAX_STEPS + 1)
     assert len(x) <= MAX_STEPS + 1
-    (classes,) = shown.figure("classes-tiny")["data"]
+    (classes,) = shown.figure("classes-1")["data"]
     assert len(classes["x"]) == MAX_BARS
-    figure = shown.figure("confusion-tiny")
+    figure = shown.figure("confusion-1")
     assert figure["layout"]["height"] < 1000
     assert "ticktext" not in figure["layout"]["xaxis"]
-    pairs = json.loads(shown.raw["pairs-tiny-rows"])
+    pairs = json.loads(shown.raw["pairs-1-rows"])
     assert len(pairs["rows"]) == len(names)
     assert pairs["rows"][0][2:5] == [1, 3, 0.3333]
 
@@ -344,7 +356,7 @@ def test_videos_of_several_classes_have_no_confusion(run, parse):
     assert isinstance(report.scores, FinalScores)
     assert not isinstance(report.description, Missing)
     shown = parse(runs_page(gather_runs([run])))
-    assert places(shown) == [*CURVES, "classes-tiny"]
+    assert places(shown) == [*CURVES, "classes-1"]
     assert "mAP 0.2500" in shown.text
 
 
