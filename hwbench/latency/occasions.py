@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hwbench.errors import InvalidValue
 from hwbench.latency.significance import Floats
@@ -183,26 +184,19 @@ def occasion_shifts(rows: Sequence[RowOccasions], reference: int) -> OccasionShi
     others = sorted(tied - {reference})
     if not others:
         return OccasionShifts({reference: Shift(0.0, 0.0)}, BETWEEN_OCCASIONS, 0.0, {})
-    numbers = {row: place for place, row in enumerate(dict.fromkeys(row for row, _, _ in cells))}
-    design = np.zeros((len(cells), len(others) + len(numbers)))
-    for line, (row, at, _) in enumerate(cells):
-        design[line, len(others) + numbers[row]] = 1
-        if at != reference:
-            design[line, others.index(at)] = 1
     logs = np.array([math.log(stats.median_s) for _, _, stats in cells])
     errors = np.array([_variance(stats) for _, _, stats in cells])
-    prior = np.zeros(design.shape[1])
-    prior[: len(others)] = 1 / BETWEEN_OCCASIONS.variance
-    free = len(cells) - len(numbers) - len(others)
+    places = {at: place for place, at in enumerate((reference, *others))}
+    joined = _Cells.of([row for row, _, _ in cells], [places[at] for _, at, _ in cells])
+    free = len(cells) - joined.num_rows - len(others)
     scatter = _ROW
     residuals: Floats
     solution: Floats
     covariance: Floats
     for _ in range(_ROUNDS):
         weights = 1 / (errors + scatter.variance / 2)
-        covariance = np.asarray(np.linalg.inv((design.T * weights) @ design + np.diag(prior)), dtype=np.float64)
-        solution = np.asarray(covariance @ (design.T @ (weights * logs)), dtype=np.float64)
-        residuals = np.asarray(logs - design @ solution, dtype=np.float64)
+        solution, covariance = joined.solved(logs, weights, 1 / BETWEEN_OCCASIONS.variance)
+        residuals = joined.beside_rows(logs - np.append(0.0, solution)[joined.occasions], weights)
         # What rows scatter by beyond their sessions; both occasions of a change have half of its variance.
         beyond = 2 * float(np.sum(residuals**2) - free * np.mean(errors)) / max(free, 1)
         scatter = _ROW.updated([math.sqrt(max(beyond, 0.0))], free)
@@ -216,6 +210,66 @@ def occasion_shifts(rows: Sequence[RowOccasions], reference: int) -> OccasionShi
         deviation=scatter.deviation,
         residuals={(row, at): float(residuals[line]) for line, (row, at, _) in enumerate(cells)},
     )
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """The row and the occasion of each cell, that is of one row on one occasion.
+
+    The effects of rows are eliminated, each from its own equation: a system of the occasions is left, the Laplacian of
+    their graph (Schur complement), so that memory grows with the cells and not with the square of the rows.
+
+    Attributes:
+        rows: Numbers of the rows, shape (cells,).
+        occasions: Numbers of the occasions, shape (cells,); 0: the reference.
+        first: Each cell, once for each other cell of its row, shape (pairs,).
+        second: That other cell.
+    """
+
+    rows: NDArray[np.int64]
+    occasions: NDArray[np.int64]
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: Sequence[int], occasions: Sequence[int]) -> _Cells:
+        """Of cells that stand row by row."""
+        counts = np.unique(rows, return_counts=True)[1]
+        numbers = np.repeat(np.arange(len(counts)), counts)
+        of_row = counts[numbers]
+        first = np.repeat(np.arange(len(numbers)), of_row)
+        within = np.arange(len(first)) - np.repeat(np.cumsum(of_row) - of_row, of_row)
+        second = (np.cumsum(counts) - counts)[numbers[first]] + within
+        different = first != second
+        return cls(numbers, np.asarray(occasions, dtype=np.int64), first[different], second[different])
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return int(self.rows[-1]) + 1
+
+    def beside_rows(self, values: Floats, weights: Floats) -> Floats:
+        """Values less the weighted mean of their row, shape (cells,)."""
+        sums = np.bincount(self.rows, weights * values) / np.bincount(self.rows, weights)
+        return np.asarray(values - sums[self.rows], dtype=np.float64)
+
+    def solved(self, logs: Floats, weights: Floats, prior: float) -> tuple[Floats, Floats]:
+        """Shifts of all occasions but the reference, and their covariance.
+
+        Args:
+            logs: Of each cell.
+            weights: Inverse variance of each.
+            prior: Inverse variance of a shift around zero.
+        """
+        count = int(self.occasions.max()) + 1
+        totals = np.bincount(self.rows, weights)[self.rows]
+        ties = weights[self.first] * weights[self.second] / totals[self.first]
+        pairs = self.occasions[self.first] * count + self.occasions[self.second]
+        tied = np.bincount(pairs, ties, count**2).reshape(count, count)
+        known = np.diag(tied.sum(axis=1) + prior) - tied
+        right = np.bincount(self.occasions, weights * self.beside_rows(logs, weights), count)
+        covariance = np.asarray(np.linalg.inv(known[1:, 1:]), dtype=np.float64)
+        return np.asarray(covariance @ right[1:], dtype=np.float64), covariance
 
 
 def _between(logs: Floats) -> Uncertainty:

@@ -1,6 +1,7 @@
 """Occasions: shifts that rows have in common, the scale of a table, and what intervals make of it."""
 
 import math
+import tracemalloc
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -9,10 +10,19 @@ import pytest
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.latency import AdditivePredictor, LatencyTable
 from hwbench.latency.anchors import anchor_rows
-from hwbench.latency.occasions import BETWEEN_OCCASIONS, Scale, occasion_shifts, occasion_uncertainty
+from hwbench.latency.occasions import (
+    _ROUNDS,
+    _ROW,
+    BETWEEN_OCCASIONS,
+    Scale,
+    _variance,
+    occasion_shifts,
+    occasion_uncertainty,
+)
 from hwbench.latency.uncertainty import CERTAIN, Uncertainty, student_t
 from hwbench.spaces import read_space
 from hwbench.specs import LatencyStats, Precision
+from hwbench.specs.timing import student_t95
 from hwbench.testing.tables import CLASSES, space_table
 from hwbench.workspace import shipped
 
@@ -74,6 +84,64 @@ def test_occasions_soon_say_more_of_the_next_one_than_the_prior():
     wild = occasion_shifts(on_occasions(rng, rng.normal(0, 0.1, 12), 4), 0)
     assert quiet.between.deviation < 0.03 < BETWEEN_OCCASIONS.deviation < wild.between.deviation
     assert quiet.between.degrees == 15
+
+
+def dense(rows, reference):
+    """Shifts with their standard errors and residuals by normal equations of all rows and occasions at once."""
+    cells = [(row, at, one) for row, those in enumerate(rows) if len(those) > 1 for at, one in those.items()]
+    others = sorted({at for _, at, _ in cells} - {reference})
+    numbers = {row: len(others) + place for place, row in enumerate(dict.fromkeys(row for row, _, _ in cells))}
+    design = np.zeros((len(cells), len(others) + len(numbers)))
+    for line, (row, at, _) in enumerate(cells):
+        design[line, numbers[row]] = 1
+        if at != reference:
+            design[line, others.index(at)] = 1
+    logs = np.array([math.log(one.median_s) for _, _, one in cells])
+    errors = np.array([_variance(one) for _, _, one in cells])
+    prior = np.diag(np.where(np.arange(design.shape[1]) < len(others), 1 / BETWEEN_OCCASIONS.variance, 0))
+    free, scatter = len(cells) - design.shape[1], _ROW
+    for _ in range(_ROUNDS):
+        weights = 1 / (errors + scatter.variance / 2)
+        covariance = np.linalg.inv((design.T * weights) @ design + prior)
+        solution = covariance @ (design.T @ (weights * logs))
+        residuals = logs - design @ solution
+        beyond = 2 * (np.sum(residuals**2) - free * np.mean(errors)) / max(free, 1)
+        scatter = _ROW.updated([math.sqrt(max(beyond, 0.0))], free)
+    halves = student_t95(max(free, 2)) * np.sqrt(np.diag(covariance))
+    shifts = {at: (solution[place], halves[place]) for place, at in enumerate(others)}
+    return shifts, {(row, at): residuals[line] for line, (row, at, _) in enumerate(cells)}, scatter.deviation
+
+
+@pytest.mark.parametrize("reference", [0, 3])
+def test_shifts_are_those_of_the_normal_equations_of_all_rows(reference):
+    rng = np.random.default_rng(5)
+    rows = [
+        {
+            int(at): stats(1e-3 * (row + 1) * math.exp(0.03 * at + rng.normal(0, 0.01)), rng.uniform(1e-3, 0.03))
+            for at in sorted(rng.choice(5, rng.integers(1, 6), replace=False))
+        }
+        for row in range(40)
+    ]
+    found, (shifts, residuals, deviation) = occasion_shifts(rows, reference), dense(rows, reference)
+    assert found.by_occasion.keys() == shifts.keys() | {reference}
+    for at, (log, half) in shifts.items():
+        assert (found.by_occasion[at].log, found.by_occasion[at].half) == pytest.approx((log, half), abs=1e-12)
+    assert found.residuals == pytest.approx(residuals, abs=1e-12)
+    assert found.deviation == pytest.approx(deviation, rel=1e-9)
+
+
+def test_memory_grows_with_the_rows_and_not_with_their_square():
+    """A table of 36,448 rows that are joined with those published before: 21 GB as one system of all rows."""
+    rng = np.random.default_rng(6)
+    rows = on_occasions(rng, [0.0, 0.03], 4000)
+    tracemalloc.start()
+    try:
+        found = occasion_shifts(rows, 0)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.by_occasion[1].log == pytest.approx(0.03, abs=0.001)
+    assert peak < 8 * len(rows) ** 2 / 10
 
 
 def test_a_scale_stands_in_the_first_line_and_older_readers_pass_over_it(tmp_path):
