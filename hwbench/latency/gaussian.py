@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hwbench.latency.block_features import Blocks, Floats
+from hwbench.latency.block_features import Blocks, Floats, Integers
 from hwbench.linear_algebra import one_blas_thread
 
 # Between an Ornstein-Uhlenbeck process (1) and a smooth one (2): latencies have steps, at the sizes of vectors and
@@ -31,6 +32,8 @@ _BOUND = 12.0
 _COMBINATIONS = 400
 # Blocks that are predicted at a time, which bounds memory.
 _CHUNK = 2048
+# A process is conditioned on so many rows: a matrix of them takes 72 MB, and time grows with their third power.
+_ROWS = 3000
 
 
 class Structure(enum.Enum):
@@ -80,7 +83,7 @@ class Kernel:
     def __call__(self, one: Blocks, other: Blocks) -> Floats:
         """Covariances, shape (one, other); the nugget left out."""
         if self.structure is Structure.ADDED:
-            return self.of_distances(distances(one, other))
+            return self._added_up(one, other)
         apart = _weighted_distances(np.exp(self.theta[: self._width]), one, other)
         covariances: Floats = np.exp(self.theta[self._width] - apart) + _LEVEL
         return covariances
@@ -93,6 +96,18 @@ class Kernel:
             together: Floats = variances[0] * np.exp(-np.tensordot(rates, apart, 1)) + _LEVEL
             return together
         return np.asarray(sum(v * np.exp(-r * d) for v, r, d in zip(variances, rates, apart)), dtype=float) + _LEVEL
+
+    def _added_up(self, one: Blocks, other: Blocks) -> Floats:
+        """Of an additive process, field by field: the distances of all fields at once are as many times as large.
+
+        Blocks have few values in each field, and each pair of values is worked out once.
+        """
+        width = self._width
+        rates, variances = np.exp(self.theta[:width]), np.exp(self.theta[width:-1])
+        total = np.zeros((len(one), len(other)))
+        for rate, variance, (apart, first, second) in zip(rates, variances, _by_value(one, other)):
+            total += (variance * np.exp(-rate * apart))[first[:, None], second[None, :]]
+        return total + _LEVEL
 
     def gradient(self, apart: Floats, weights: Floats) -> Floats:
         """Sum of ``weights`` * derivative of the covariances by each of the parameters but the nugget."""
@@ -111,9 +126,28 @@ def distances(one: Blocks, other: Blocks) -> Floats:
 
     A value that was never measured (-1) differs from itself as well.
     """
-    numbers = [np.abs(a[:, None] - b[None, :]) for a, b in zip(one.numbers.T, other.numbers.T)]
-    names = [(a[:, None] != b[None, :]) | (a[:, None] < 0) for a, b in zip(one.names.T, other.names.T)]
-    return np.array([*(n * np.sqrt(n) for n in numbers), *names], dtype=float)
+    numbers = [_number_distances(a, b) for a, b in zip(one.numbers.T, other.numbers.T)]
+    names = [_name_distances(a, b) for a, b in zip(one.names.T, other.names.T)]
+    return np.array([*numbers, *names], dtype=float)
+
+
+def _number_distances(one: Floats, other: Floats) -> Floats:
+    apart: Floats = np.abs(one[:, None] - other[None, :])
+    return apart * np.sqrt(apart)
+
+
+def _name_distances(one: Integers, other: Integers) -> NDArray[np.bool_]:
+    return np.asarray((one[:, None] != other[None, :]) | (one[:, None] < 0))
+
+
+def _by_value(one: Blocks, other: Blocks) -> Iterator[tuple[Floats, Integers, Integers]]:
+    """Of each field: the distances between its values, and where the value of each block stands among them."""
+    for a, b in zip(one.numbers.T, other.numbers.T):
+        numbers, places = np.unique(np.concatenate([a, b]), return_inverse=True)
+        yield _number_distances(numbers, numbers), places[: len(a)], places[len(a) :]
+    for a, b in zip(one.names.T, other.names.T):
+        names, places = np.unique(np.concatenate([a, b]), return_inverse=True)
+        yield _name_distances(names, names).astype(float), places[: len(a)], places[len(a) :]
 
 
 def _weighted_distances(rates: Floats, one: Blocks, other: Blocks) -> Floats:
@@ -148,7 +182,7 @@ class GaussianProcess:
 
     Attributes:
         kernel: Its covariance.
-        blocks: The rows it is conditioned on.
+        blocks: The rows it is conditioned on, at most ``_ROWS``.
         noise: Variance of each of them: of the measurement, and the nugget.
         factor: Cholesky factor of the covariance of the rows with their noise, lower.
         weights: Inverse covariance times values.
@@ -162,7 +196,7 @@ class GaussianProcess:
 
     @classmethod
     def fit(cls, structure: Structure, blocks: Blocks, values: Floats, measured: Floats) -> GaussianProcess:
-        """Finds the parameters and conditions on all rows.
+        """Finds the parameters and conditions on the rows.
 
         Args:
             structure: How fields act together.
@@ -176,9 +210,17 @@ class GaussianProcess:
 
     @classmethod
     def conditioned(cls, kernel: Kernel, blocks: Blocks, values: Floats, measured: Floats) -> GaussianProcess:
-        """A process whose parameters are known."""
+        """A process whose parameters are known; of more than ``_ROWS`` rows it knows one out of each of so many strata.
+
+        The same ones at every call, each drawn within its stratum: rows stand by key, so that an even step would keep
+        some values of a field and leave out the others.
+        """
         from scipy.linalg import cho_solve
 
+        if len(blocks) > _ROWS:
+            steps = np.arange(_ROWS) + np.random.default_rng(0x6A55).random(_ROWS)
+            some = np.unique((steps * len(blocks) / _ROWS).astype(int))
+            blocks, values, measured = blocks[some], values[some], measured[some]
         noise = measured + kernel.nugget
         factor: Floats = np.asarray(np.linalg.cholesky(kernel(blocks, blocks) + np.diag(noise)), dtype=float)
         return cls(kernel, blocks, noise, factor, cho_solve((factor, True), values))

@@ -107,11 +107,10 @@ class AOptimal:
 
 @dataclass(frozen=True)
 class _Belief:
-    """What is thought of all blocks: a law, and a process over what it leaves, conditioned on ``rows`` of them."""
+    """What is thought of all blocks: a law, and a process over what it leaves, conditioned on measured ones."""
 
     law: WorkLaw
     kernel: Kernel
-    rows: Blocks
     process: GaussianProcess | None
 
     @classmethod
@@ -119,14 +118,14 @@ class _Belief:
         width = rows.numbers.shape[1] + rows.names.shape[1]
         kernel = Kernel(Structure.TOGETHER, Kernel.prior(Structure.TOGETHER, width)[0])
         if not len(rows):
-            return cls(_usual_law(columns), kernel, rows, None)
+            return cls(_usual_law(columns), kernel, None)
         law = WorkLaw.fit(rows, seconds) if len(rows) >= MIN_ROWS else _usual_law(columns).scaled(rows, seconds)
         left_over, noise = np.log(seconds / law(rows)), np.full(len(rows), _NOISE)
         if len(rows) >= MIN_ROWS:
             process = GaussianProcess.fit(Structure.TOGETHER, rows, left_over, noise)
         else:
             process = GaussianProcess.conditioned(kernel, rows, left_over, noise)
-        return cls(law, process.kernel, rows, process)
+        return cls(law, process.kernel, process)
 
     def seconds(self, blocks: Blocks) -> Floats:
         means = self.process.predict(blocks)[0] if self.process else np.zeros(len(blocks))
@@ -136,7 +135,7 @@ class _Belief:
         """Covariances with the rows, after which those of blocks with each other are what the rows leave of them."""
         if self.process is None:
             return np.zeros((0, len(blocks)))
-        return self.process.whitened(self.kernel(self.rows, blocks))
+        return self.process.whitened(self.kernel(self.process.blocks, blocks))
 
 
 @dataclass
