@@ -113,6 +113,7 @@ def diff(
         InvalidValue: No table of one name is in both places, or two tables have no row in common.
     """
     from hwbench.latency import LatencyTable, compare_tables
+    from hwbench.latency.occasions import between_scales
 
     known = _workspace(workspace)
     tables = []
@@ -121,7 +122,8 @@ def diff(
         if before.precision is not after.precision:
             raise InvalidValue(f"{first} is in {before.precision}, {second} in {after.precision}: no row is in both")
         notes = tuple(difference_notes(known, before, after))
-        changes = compare_tables(before.on_day(before.scale), after.on_day(after.scale))
+        scales = between_scales(before.scale, after.scale)
+        changes = compare_tables(before.on_day(before.scale), after.on_day(after.scale), scales)
         tables.append(TableDiff(name, first, second, changes, notes))
     return DiffResult(request.before, request.after, tuple(tables))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -116,7 +115,8 @@ def verify_table(
     """
     from hwbench.api.campaigns import place_campaign, store_aside
     from hwbench.devices import load_device
-    from hwbench.latency import LatencyTable
+    from hwbench.latency import LatencyTable, compare_tables
+    from hwbench.latency.occasions import between_scales
 
     table = LatencyTable.read(path)
     place = load_device(workspace, device or table.target.device)
@@ -135,7 +135,8 @@ def verify_table(
         ) as campaign,
     ):
         result, fresh = _measure(campaign, sample, listener)
-    changes, notes = _compared(workspace, sample, fresh, {campaign.fingerprint: campaign.conditions})
+    changes = compare_tables(sample, fresh, between_scales(table.scale, None))
+    notes = tuple(difference_notes(workspace, sample, fresh, {campaign.fingerprint: campaign.conditions}))
     holds, verdict = _verdict(changes, result)
     return TableVerification(
         path=path,
@@ -165,14 +166,6 @@ def _sample(path: Path, table: LatencyTable, place: Device, rows: int, seed: int
         raise NotMeasured(f"{path} has no row with a latency; measure some: {table.command()}")
     found = LatencyTable(table.target, table.precision, sample, aa=table.aa, between_runs=table.between_runs)
     return found.on_day(table.scale)
-
-
-def _compared(
-    workspace: Workspace, before: LatencyTable, after: LatencyTable, taken: Mapping[str, Mapping[str, str]]
-) -> tuple[TableChanges, tuple[str, ...]]:
-    from hwbench.latency import compare_tables
-
-    return compare_tables(before, after), tuple(difference_notes(workspace, before, after, taken))
 
 
 def _measure(campaign: Campaign, published: LatencyTable, listener: Listener) -> tuple[CampaignResult, LatencyTable]:

@@ -180,7 +180,7 @@ def validate(
     fresh = [(networks[row.workload], row) for row in measured if row.workload in networks]
     if len(fresh) < 2:
         raise CheckFailed(f"only {len(fresh)} of {len(networks)} networks could be measured on {target}; see above")
-    since = changes_since(before.on_day(predictor.day), measured)
+    since = changes_since(before.on_day(predictor.day), measured, predictor.day)
     today = scale_today(predictor, changes_since(before, measured))
     result = _compared(request, predictor, fresh, since, today)
     listener.say(f"calibration: {result.calibration}")
@@ -265,13 +265,21 @@ def calibrating(table: LatencyTable, count: int) -> LatencyTable:
     return LatencyTable(table.target, table.precision, sample_rows(networks, count, AGAIN_SEED) if count else ())
 
 
-def changes_since(before: LatencyTable, measured: Iterable[Measurement]) -> TableChanges | None:
-    """How those rows differ that were measured again; None where there are none."""
+def changes_since(
+    before: LatencyTable, measured: Iterable[Measurement], scale: Scale | None = None
+) -> TableChanges | None:
+    """How those rows differ that were measured again; None where there are none.
+
+    ``scale`` is what brought ``before`` to its day.
+    """
     from hwbench.latency import LatencyRow, LatencyTable, compare_tables, with_honest_intervals
+    from hwbench.latency.occasions import between_scales
 
     today = datetime.now(UTC).date().isoformat()
     again = with_honest_intervals([LatencyRow.of(row, today) for row in measured if row.workload in before])
-    return compare_tables(before, LatencyTable(before.target, before.precision, again)) if again else None
+    if not again:
+        return None
+    return compare_tables(before, LatencyTable(before.target, before.precision, again), between_scales(scale, None))
 
 
 def _since_values(since: TableChanges | None) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from hwbench.latency.significance import (
     unexplained,
 )
 from hwbench.latency.table import LatencyRow, LatencyTable, Role
+from hwbench.latency.uncertainty import CERTAIN, Uncertainty
 from hwbench.specs import LatencyStats, Workload
 from hwbench.specs.timing import student_t95
 
@@ -40,6 +41,8 @@ class RowChange:
     ``change`` is relative (0.01: 1 % slower afterwards), ``beyond`` what of it is left without the common shift of all
     rows. ``chance`` is how often no change at all looks like this one, ``rate`` the share of false ones among all rows
     that seem to have moved as surely, beyond the shift; None: one session has no interval, so nothing can be said.
+    ``scale_spread`` is the factor, either way, of the 95 % interval of the scales that both latencies were brought to
+    their days by.
     """
 
     role: Role
@@ -51,11 +54,13 @@ class RowChange:
     chance: float | None
     rate: float | None
     moved: bool
+    scale_spread: float = 1.0
 
     @property
     def agrees(self) -> bool:
-        """The 95 % intervals of the two latencies have a part in common."""
-        return self.before.ci_low_s <= self.after.ci_high_s and self.after.ci_low_s <= self.before.ci_high_s
+        """The 95 % intervals of the two latencies have a part in common, or lie apart by less than the scales may."""
+        before, after, spread = self.before, self.after, self.scale_spread
+        return before.ci_low_s <= after.ci_high_s * spread and after.ci_low_s <= before.ci_high_s * spread
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,8 @@ class TableChanges:
 
     Args:
         rows: Those with a latency in both, the largest change first.
-        shift: Median of all changes, relative, with its 95 % interval ``shift_low`` to ``shift_high``.
+        shift: Median of all changes, relative, with its 95 % interval ``shift_low`` to ``shift_high``, which also holds
+            how far the scales of the tables are unsure.
         allowed: What counts as no change: 1 %, or the larger A/A figure of the two tables.
         spread: Standard deviation of the changes beyond what the intervals of the rows explain, relative.
         only_before: Rows with a latency in the first table alone.
@@ -122,7 +128,7 @@ class TableChanges:
         return f"{common}; {single} by more than {100 * self.allowed:.2g} % and beyond chance"
 
 
-def compare_tables(before: LatencyTable, after: LatencyTable) -> TableChanges:
+def compare_tables(before: LatencyTable, after: LatencyTable, scales: Uncertainty = CERTAIN) -> TableChanges:
     """Which rows moved from one table to the other, each tested against the sessions that it is the median of.
 
     The standard error of a row follows from its interval. It is known to few degrees of freedom, so it is drawn
@@ -130,6 +136,12 @@ def compare_tables(before: LatencyTable, after: LatencyTable) -> TableChanges:
     rows on, their median change is the common shift, which a change of the machine makes, and single rows are tested
     beyond it; there the spread of all changes also shows what the intervals leave out (``unexplained``). A row
     moved where the rate of false discoveries is at most ``FALSE_SHARE`` and the change is larger than ``allowed``.
+
+    Args:
+        before: The first table, its rows on the day that is meant.
+        after: The second one, likewise.
+        scales: Of the factor between their rows, as the scales that brought these to their days have it
+            (``between_scales``): all rows have one error in common.
 
     Raises:
         InvalidValue: The tables have no row in common.
@@ -145,15 +157,20 @@ def compare_tables(before: LatencyTable, after: LatencyTable) -> TableChanges:
     common = len(pairs) >= COMMON_FROM
     centre = float(np.median(logs))
     shift = centre if common else 0.0
-    shift_variance = ((high - low) / (2 * 1.96)) ** 2 if common else 0.0
-    chances, rates, spread = _judge(pairs, logs, shift, shift_variance)
+    # The common shift takes the error of the scales off; rows that are judged by themselves have it.
+    shift_variance = ((high - low) / (2 * 1.96)) ** 2 if common else scales.variance
+    chances, rates, spread = _judge(pairs, logs, shift, shift_variance, scales.variance)
+    scale_spread = scales.spread(0.95)
+    if scales.variance:
+        half = math.log(scale_spread)
+        low, high = centre - math.hypot(centre - low, half), centre + math.hypot(high - centre, half)
     figures = [table.aa.found.largest for table in (before, after) if table.aa]
     allowed = max(SMALLEST, *figures) if figures else SMALLEST
     beyond = np.expm1(logs - shift)
     rows = [
         RowChange(
             row.role, row.workload, a, b, math.expm1(logs[at]), float(beyond[at]), chances[at], rate,
-            rate is not None and rate <= FALSE_SHARE and bool(abs(beyond[at]) > allowed),
+            rate is not None and rate <= FALSE_SHARE and bool(abs(beyond[at]) > allowed), scale_spread,
         )
         for at, ((row, a, b), rate) in enumerate(zip(pairs, rates))
     ]  # fmt: skip
@@ -239,7 +256,7 @@ def _only(table: LatencyTable, other: LatencyTable) -> tuple[LatencyRow, ...]:
 
 
 def _judge(
-    pairs: Sequence[_Pair], logs: Floats, shift: float, shift_variance: float
+    pairs: Sequence[_Pair], logs: Floats, shift: float, shift_variance: float, scale_variance: float
 ) -> tuple[list[float | None], list[float | None], float]:
     """Chances of the whole changes, rates of what is beyond the shift, and the spread that nothing explains."""
     chances: list[float | None] = [None] * len(pairs)
@@ -251,7 +268,7 @@ def _judge(
     beyond = logs[judged] - shift
     spread = unexplained(beyond, variances) if len(judged) >= COMMON_FROM else 0.0
     single = tails(beyond, variances.plus(shift_variance + spread**2))
-    found = zip(judged, tails(logs[judged], variances), false_discovery_rates(single))
+    found = zip(judged, tails(logs[judged], variances.plus(scale_variance)), false_discovery_rates(single))
     for at, chance, rate in found:
         chances[at], rates[at] = float(chance), float(rate)
     return chances, rates, spread

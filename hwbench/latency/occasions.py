@@ -119,6 +119,17 @@ def occasion_uncertainty(scale: Scale | None, moment: datetime | None) -> Uncert
     return scale.on(moment)
 
 
+def between_scales(before: Scale | None, after: Scale | None) -> Uncertainty:
+    """Of log(rows of one table / rows of another), as far as the scales that brought them to their days are unsure.
+
+    A table without a scale stands as it was measured, and a scale cancels beside itself.
+    """
+    if before == after:
+        return CERTAIN
+    one, other = (CERTAIN if scale is None else scale.uncertainty for scale in (before, after))
+    return one + other
+
+
 @dataclass(frozen=True)
 class Shift:
     """By how much the device was slower on one occasion than on the reference: a logarithm and its 95 % half-width."""

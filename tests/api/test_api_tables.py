@@ -118,6 +118,19 @@ def test_a_diff_compares_the_days_that_predictions_speak_of(workspace, path):
     assert diff.changes.shift == pytest.approx(0.1)
 
 
+def test_a_diff_is_no_surer_than_the_scales_of_the_tables(workspace, path):
+    table = LatencyTable.read(path)
+    for name, factor in (("quick", 1.0), ("slow", 1.03)):
+        scale = Scale(factor, factor / 1.03, factor * 1.03, "2026-01-31T22:15Z")
+        LatencyTable(table.target, table.precision, table, scale=scale).write(workspace.root / f"{name}.csv")
+    request = hwbench.DiffRequest(before="quick.csv", after="slow.csv")
+    with contextlib.chdir(workspace.root):
+        (diff,) = hwbench.diff(request, workspace=workspace).tables
+    assert (diff.changes.shifted, diff.changes.moved, diff.changes.agreeing) == (False, (), 1.0)
+    assert diff.changes.shift == pytest.approx(0.03)
+    assert (diff.changes.shift_low, diff.changes.shift_high) == pytest.approx((-0.012, 0.074), abs=0.002)
+
+
 def test_a_diff_is_what_the_command_prints(workspace, path, monkeypatch):
     old = workspace.root / "old.csv"
     shutil.copy(path, old)

@@ -10,6 +10,7 @@ import pytest
 from hwbench.api import campaigns
 from hwbench.cli.main import main
 from hwbench.latency import LatencyTable, sample_rows, table_path
+from hwbench.latency.occasions import Scale
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.store import MeasurementStore
 from hwbench.measure.store_types import fingerprint
@@ -95,6 +96,20 @@ def test_a_slower_device_is_told_as_such(table, fake, capsys):
     assert "the device is slower than the table says, by 5.0% in the median; 0 of 12 rows agree" in err
     assert "To measure it anew: hwbench profile --device local" in err
     assert "--remeasure" in err
+
+
+def test_a_table_whose_scale_is_unsure_is_not_blamed_for_it(table, fake, capsys):
+    """Refreshed by anchors that moved apart: the device is as fast as before, the scale says +3 % (-1 % to +7 %)."""
+    made = LatencyTable.read(table)
+    scale = Scale(1.03, 1.03 / 1.04, 1.03 * 1.04, "2026-01-31T22:15Z")
+    LatencyTable(made.target, made.precision, made, scale=scale).write(table)
+    for rows in (12, 5):
+        status, out, _ = run(capsys, table, "--rows", rows, "--json")
+        values = json.loads(out)
+        assert (status, values["holds"], values["moved"], values["shifted"]) == (0, True, [], False)
+        assert values["verdict"].startswith(f"the table holds: {rows} of {rows} rows agree within their intervals")
+        assert values["shift"] == pytest.approx(1 / 1.03 - 1, abs=0.003)
+        assert values["shift_low"] < values["shift"] < 0 < values["shift_high"]
 
 
 def test_a_device_that_does_not_agree_with_itself_tells_nothing(table, fake, capsys):

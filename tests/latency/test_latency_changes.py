@@ -17,6 +17,7 @@ from hwbench.latency import (
     taken_otherwise,
     with_honest_intervals,
 )
+from hwbench.latency.occasions import Scale, between_scales
 from hwbench.latency.significance import (
     Variances,
     false_discovery_rates,
@@ -25,8 +26,10 @@ from hwbench.latency.significance import (
     tails,
     unexplained,
 )
+from hwbench.latency.uncertainty import CERTAIN
 from hwbench.spaces import read_space
 from hwbench.specs import LatencyStats, Outcome, Precision, Repeatability, Session, Target
+from hwbench.specs.timing import student_t95
 from hwbench.workspace import shipped
 
 PARTS = sorted(
@@ -127,6 +130,39 @@ def test_a_shift_of_all_is_told_apart_from_a_row():
     assert found.moved[0].beyond == pytest.approx(-0.1, abs=0.01)
     assert found.agreeing < 0.5
     assert "all rows together slower" in str(found)
+
+
+def on_day(table, factor, spread, at="2026-02-01T22:15Z"):
+    scale = Scale(factor, factor / spread, factor * spread, at)
+    return table.on_day(scale), scale
+
+
+def test_a_shift_is_no_surer_than_the_scales_of_the_tables():
+    """A refresh by noisy anchors: the scale is +3 %, and may be -1 %, of a device as fast as before."""
+    before, first = on_day(measured(seed=1), 1.0, 1.0001, "2026-01-31T22:15Z")
+    after, second = on_day(measured(seed=2), 1.03, 1.04)
+    found = compare_tables(before, after, between_scales(first, second))
+    assert found.shift == pytest.approx(0.03, abs=0.002)
+    assert (found.shifted, found.moved) == (False, ())
+    assert math.log1p(found.shift_high) == pytest.approx(math.log(1.03 * 1.04), abs=0.003)
+    assert math.log1p(found.shift_low) == pytest.approx(math.log(1.03 / 1.04), abs=0.003)
+    assert found.agreeing > 0.97
+    assert found.consistent > 0.9
+    # Both scales are unsure: the variances of their logarithms add up; a surer one tells.
+    both = between_scales(on_day(before, 1.0, 1.03, first.at)[1], second)
+    assert both.variance == pytest.approx((math.log(1.03) ** 2 + math.log(1.04) ** 2) / student_t95(1000) ** 2)
+    sure, third = on_day(measured(seed=2), 1.03, 1.005)
+    assert compare_tables(before, sure, between_scales(first, third)).shifted
+    # Rows that moved by themselves do so whatever the scale.
+    moved = measured(seed=2, moves={PARTS[7]: 0.9}).on_day(second)
+    assert [row.workload for row in compare_tables(before, moved, both).moved] == [PARTS[7]]
+    assert between_scales(second, second) == between_scales(None, None) == CERTAIN
+
+
+def test_few_rows_are_no_surer_than_the_scale_either():
+    after, scale = on_day(measured(PARTS[:4], seed=2), 1.06, 1.08)
+    found = compare_tables(measured(PARTS[:4], seed=1), after, between_scales(None, scale))
+    assert (found.moved, found.agreeing, found.consistent) == ((), 1.0, 1.0)
 
 
 def test_few_rows_are_judged_each_by_itself():
