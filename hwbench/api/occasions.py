@@ -37,7 +37,7 @@ class OneScale:
         rows: All rows; those of other occasions are divided by the shift of theirs.
         scale: The latest occasion that anchors tie to these rows; None: no occasion is known.
         shifts: Of all occasions.
-        moved: Of each anchor on the latest occasion, log of what it is slower by than all together.
+        moved: Of each anchor on the latest occasion, log of what it is slower by than before, beside all together.
     """
 
     rows: tuple[LatencyRow, ...]
@@ -80,7 +80,7 @@ def on_one_scale(
     latest = max(shifts.by_occasion)
     joined = [_brought(row, shifts.by_occasion.get(occasion.get(w, reference))) for w, (row, _) in rows.items()]
     aside = shifts.by_occasion.get(_PUBLISHED)
-    moved = {workloads[row]: 2 * value for (row, at), value in shifts.residuals.items() if at == latest}
+    moved = {workloads[row]: value for row, value in shifts.moved(latest).items()}
     return OneScale(
         rows=(*joined, *(_brought(row, aside) for row in kept)),
         scale=_scale(shifts, latest, log.ended_at[latest] if latest >= 0 else None, published),

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,6 +174,17 @@ class OccasionShifts:
     def apart(self) -> bool:
         """Rows moved apart, beyond what their sessions explain: the shift is not common."""
         return self.deviation > _APART
+
+    def moved(self, occasion: int) -> dict[int, float]:
+        """By number of each row: log of what it is slower by on an occasion than on its others, beside all together.
+
+        A residual alone has the occasion itself in the mean of its row: of two occasions it shows half of the move.
+        """
+        elsewhere: dict[int, list[float]] = {}
+        for (row, at), value in self.residuals.items():
+            if at != occasion and (row, occasion) in self.residuals:
+                elsewhere.setdefault(row, []).append(value)
+        return {row: self.residuals[row, occasion] - fmean(values) for row, values in elsewhere.items()}
 
 
 @one_blas_thread()

@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
+from hwbench.api.occasions import on_one_scale
 from hwbench.errors import InvalidFile, InvalidValue
-from hwbench.latency import AdditivePredictor, LatencyTable
+from hwbench.latency import AdditivePredictor, LatencyTable, Role
 from hwbench.latency.anchors import anchor_rows
 from hwbench.latency.occasions import (
     _ROUNDS,
@@ -20,6 +21,7 @@ from hwbench.latency.occasions import (
     occasion_uncertainty,
 )
 from hwbench.latency.uncertainty import CERTAIN, Uncertainty, student_t
+from hwbench.measure.store_occasions import OccasionLog
 from hwbench.spaces import read_space
 from hwbench.specs import LatencyStats, Precision
 from hwbench.specs.timing import student_t95
@@ -66,6 +68,27 @@ def test_rows_that_moved_apart_have_no_shift_in_common():
     assert apart.apart
     assert apart.by_occasion[1].half > 3 * together.by_occasion[1].half
     assert apart.residuals[1, 1] > 0.02 > -0.02 > apart.residuals[0, 1]
+
+
+@pytest.mark.parametrize("occasions", [2, 3, 6, 12])
+def test_what_anchors_moved_by_does_not_grow_with_the_number_of_occasions(occasions):
+    """One of four anchors is 8 % slower on the latest occasion; a quarter of it, less the prior's part, is all's."""
+    networks = space_table(SPACE, Precision.INT8, calibration=4).rows(Role.NETWORK)
+    latest = occasions - 1
+    several = {
+        (row.workload, "build"): {
+            at: stats(row.stats.median_s * (1.08 if number == 0 and at == latest else 1.0), 5e-4)
+            for at in range(occasions)
+        }
+        for number, row in enumerate(networks)
+    }
+    log = OccasionLog(
+        tuple(THEN + timedelta(days=at) for at in range(occasions)), dict.fromkeys(several, latest), several
+    )
+    one = on_one_scale({row.workload: (row, "build") for row in networks}, log, None, [])
+    beside = math.log(1.08) / 4
+    assert list(one.moved.values()) == pytest.approx([3 * beside, -beside, -beside, -beside], abs=0.003)
+    assert one.shifts.moved(0).keys() == set(range(4))
 
 
 def test_occasions_are_tied_by_way_of_others_and_what_nothing_ties_has_no_shift():
