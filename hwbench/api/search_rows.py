@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hwbench.errors import HwbenchError
+from hwbench.printable import counted
 from hwbench.specs import Outcome
 from hwbench.units import format_duration
 
@@ -133,10 +134,10 @@ class RowCutting:
                 networks=moved_predictions(before, _seconds(search)),
             )
         if cut.missing:
-            self.listener.say(
-                f"{cut.missing} rows of the best networks are still filled in; --measure-rows {cut.rows + cut.missing} "
-                "measures more"
-            )
+            more = f"; --measure-rows {cut.rows + cut.missing} measures more"
+            if cut.rows < self.limit:  # the rounds are over, which another search counts anew
+                more = f" after {counted(cut.rounds, 'round')} of measuring; the same command goes on"
+            self.listener.say(f"{cut.missing} rows of the best networks are still filled in{more}")
         return search, cut
 
     def _missing(

@@ -131,6 +131,20 @@ def test_rows_that_fail_and_those_beyond_the_limit_stay_filled_in(workspace, fak
     assert any("2 rows measured in " in line and ", 2 failed" in line for line in ears.lines)
 
 
+def test_the_same_command_goes_on_where_rounds_of_measuring_ended(workspace, fake, monkeypatch):
+    monkeypatch.setattr("hwbench.studies.row_cuts.ROUNDS", 1)
+    ears, blocks = Keeper(), len(read(workspace).rows(Role.BLOCK))
+    cut = ask(workspace, ears, budget="1.7ms", study="cut").cut_rows
+    assert cut.rounds == 1
+    assert cut.missing > 0
+    assert cut.rows < cut.limit
+    words = f"{cut.missing} rows of the best networks are still filled in after 1 round of measuring; the same command"
+    assert sum(line == f"{words} goes on" for line in ears.lines) == 1
+    again = ask(workspace, budget="1.7ms", study="cut").cut_rows
+    assert again.rows > 0
+    assert len(read(workspace).rows(Role.BLOCK)) == blocks + cut.rows + again.rows
+
+
 def test_a_table_of_other_conditions_has_no_row_added(workspace, fake):
     path = table_path(workspace.root, TARGET, INT8)
     path.write_text(path.read_text().replace(fingerprint(CONDITIONS), "decaf"))
