@@ -275,6 +275,10 @@ def answer(name: ModelName | str, module: nn.Module, clip: torch.Tensor) -> torc
     if not isinstance(logits, torch.Tensor) or logits.dim() != 2:
         got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise UnsupportedModule(f"{name}: expected logits (1, classes), it returns {got}")
+    if len(logits) != len(clip):
+        raise UnsupportedModule(
+            f"{name}: expected logits (1, classes), it returns {tuple(logits.shape)}; take the mean over frames"
+        )
     return logits
 
 

@@ -199,6 +199,10 @@ class Misses(Chain):
     def forward(self, x):
         return super().forward(x * {}["scale"])
 
+class PerFrame(Chain):
+    def forward(self, x):
+        return self.head.last(self.stem(x).mean((3, 4)).transpose(1, 2).flatten(0, 1))
+
 class Lazy(nn.Module):
     input_shape = (1, 3, 4, 10, 10)
     def __init__(self, num_classes=5):
@@ -338,6 +342,7 @@ def test_a_function_that_takes_the_number_of_classes_is_told_it(package):
         ),
         ("Ends", InvalidValue, "does not take a clip .*: SystemExit: 0; look where it fails: --debug"),
         ("Misses", InvalidValue, "does not take a clip .*: KeyError: 'scale'; look where it fails: --debug"),
+        ("PerFrame", UnsupportedModule, r"expected logits .*, it returns \(4, 5\); take the mean over frames$"),
         ("Unreached", InvalidValue, "a clip does not reach spare.weight, which stays without values"),
         ("make@1x3x4x1x1x1", InvalidValue, "expected NxCxTxHxW"),
         ("make@1x4x4x10x10", InvalidValue, "expected one clip of three colours"),

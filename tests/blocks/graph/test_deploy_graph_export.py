@@ -12,7 +12,7 @@ from hwbench.cli.main import main
 from hwbench.data import SYNTHETIC, default_clip
 from hwbench.deploy import DeployedModel, external_model, foreign_original, is_external
 from hwbench.deploy.external import ForeignModel
-from hwbench.errors import InvalidFile
+from hwbench.errors import InvalidFile, UnsupportedModule
 from hwbench.specs import TensorSpec
 from hwbench.workspace import Workspace
 
@@ -153,6 +153,17 @@ def test_weights_in_the_wrappings_of_trainers(prefix: str, key: str | None, tmp_
     clip, spec = default_clip(SYNTHETIC, 2), TensorSpec(1, 3, 2, 4, 4)
     source = foreign_original(ForeignModel("own", Own()), clip, spec, tmp_path / "weights.pt", None)
     assert all(torch.equal(value, weights[name]) for name, value in source.module.state_dict().items())
+
+
+class PerFrame(Own):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x).mean((3, 4)).transpose(1, 2).flatten(0, 1)
+
+
+def test_a_row_of_logits_for_each_frame_is_refused() -> None:
+    clip, spec = default_clip(SYNTHETIC, 2), TensorSpec(1, 3, 2, 4, 4)
+    with pytest.raises(UnsupportedModule, match=r"^own: expected .*, it returns \(2, 8\); take the mean over frames$"):
+        foreign_original(ForeignModel("own", PerFrame()), clip, spec, None, None)
 
 
 def test_weights_that_would_run_code(tmp_path: Path) -> None:
