@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from hwbench.data import ClipSpec, PictureSpec, Resize
@@ -23,6 +24,7 @@ from hwbench.deploy.run_page import run_page
 from hwbench.runtimes import get, names
 from hwbench.runtimes.capabilities import Capabilities
 from hwbench.runtimes.onnx import OnnxRuntime
+from hwbench.runtimes.torchscript import engine_of
 from hwbench.specs import Precision, TensorSpec
 from hwbench.testing.run_pages import build_page_program, page_programs
 
@@ -129,6 +131,20 @@ def test_19_27_the_programs_of_other_engines_need_no_hwbench(
     (tmp_path / "run.py").write_text(f"import sys\nsys.modules['hwbench'] = None\n{program}")
     logits = printed([sys.executable, "-P", "run.py", str(model.path), str(film)], tmp_path)
     np.testing.assert_allclose(logits, expected(model, film), rtol=1e-4, atol=1e-4)
+
+
+def test_19_27_the_program_of_int8_torchscript_sets_the_kernels_of_the_file(
+    original: ExportSource, int8: DeployedModel, film: Path, tmp_path: Path
+) -> None:
+    path, example = tmp_path / "model.ts", torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    workload = original.network.workload(Precision.INT8)
+    get("torchscript").build(original.deployed(), example, workload, path, [example])
+    (program,) = page_programs(run_page(replace(int8.manifest, runtime="torchscript")), "python")
+    (tmp_path / "run.py").write_text(f"{program}\nprint(torch.backends.quantized.engine, file=sys.stderr)\n")
+    command = [sys.executable, "-P", "run.py", str(path), str(film)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stderr.split()[-1] == engine_of(torch.backends.quantized.supported_engines)
+    assert len(done.stdout.split()) == original.network.num_classes
 
 
 def test_19_27_the_page_of_a_runtime_without_one_names_the_source_of_hwbench(
