@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from hwbench.blocks.deployment import DeployedPathways
 from hwbench.deploy.clips import Clips
 from hwbench.deploy.manifest_records import BlockQuality
 from hwbench.deploy.parity import judged, noise_db, sqnr_db
 from hwbench.errors import InvalidValue, UnsupportedModule
 
 if TYPE_CHECKING:
+    from hwbench.deploy.source import ExportSource
     from hwbench.runtimes.executorch.rounding import Rounding
 
 # Every block costs a pass over each of them.
 QUALITY_CLIPS = 8
+_BY_BLOCK = "--keep-accuracy and --blocks are for X3D, E3D, SqueezeTime, MViT and chains of blocks"
 
 
 @dataclass(frozen=True)
@@ -44,18 +47,35 @@ class Int8:
         if self.max_loss is not None and self.fp32_blocks:
             raise InvalidValue("either name the blocks in fp32 (--fp32-block) or let them be chosen (--keep-accuracy)")
 
+    @property
+    def by_block(self) -> bool:
+        """Whether the blocks of the network are to be looked at one by one."""
+        return self.inspect or self.max_loss is not None
+
+
+def require_blocks(original: ExportSource) -> None:
+    """Whether the deploy form of a network has blocks to look at one by one; it is not made for that.
+
+    Raises:
+        UnsupportedModule: It has none.
+    """
+    from hwbench import models
+
+    if not models.keeps_blocks(original.module):
+        raise UnsupportedModule(
+            f"{original.network.name} is deployed as one graph without blocks: {_BY_BLOCK}; leave both out, or name "
+            "operations of the graph by --fp32-block"
+        )
+
 
 def block_names(deployed: nn.Module) -> tuple[str, ...]:
     """The blocks of a deploy form: the parts of its stages, and the stages that have none.
 
     Raises:
-        UnsupportedModule: It is not a sequence of modules.
+        UnsupportedModule: It is no chain of blocks.
     """
-    if not isinstance(deployed, nn.Sequential) or not len(deployed):
-        raise UnsupportedModule(
-            f"{type(deployed).__name__}: expected a sequence of blocks to look at one by one; export it without "
-            "--keep-accuracy and --blocks"
-        )
+    if not isinstance(deployed, nn.Sequential | DeployedPathways) or not [*deployed.children()]:
+        raise UnsupportedModule(f"{type(deployed).__name__} is no chain of blocks: {_BY_BLOCK}; leave both out")
     names = []
     for name, stage in deployed.named_children():
         inner = [*stage.named_children()] if isinstance(stage, nn.Sequential) else []

@@ -13,7 +13,7 @@ from torch import nn
 
 from hwbench import __version__
 from hwbench.deploy.atomic_export import check_place, place, staging
-from hwbench.deploy.blocks import Int8
+from hwbench.deploy.blocks import Int8, require_blocks
 from hwbench.deploy.clips import Clips, calibration_inputs
 from hwbench.deploy.cost import Meter, unmeasured
 from hwbench.deploy.file_names import MANIFEST, RUN, model_name
@@ -93,7 +93,7 @@ def export(
     Raises:
         NotCalibrated: int8 without calibration clips.
         InvalidValue: What is asked for does not go together, or the folder holds files of these names of somebody else.
-        UnsupportedModule: The network has no stream form, where one is asked for.
+        UnsupportedModule: The network has no stream form, or no blocks, where one is asked for.
         ParityFailed: The file does not compute what the original computes (``hwbench.deploy.parity``).
         DelegationFailed: An operation is left outside the delegate.
         CheckFailed: The file does not load or run.
@@ -228,6 +228,8 @@ def _check_int8(
             f"{name} was trained with the rounding of int8 in it: layout ({tuned.variant}) and blocks in fp32 "
             "are settled; leave out --variant, --fp32-block and --keep-accuracy, or export what it started from"
         )
+    if int8.by_block and tuned is None and precision is Precision.INT8:
+        require_blocks(original)
     if int8.max_loss is not None and (not original.weights.trained or validation is None):
         raise InvalidValue("--keep-accuracy needs trained weights and labelled validation videos to measure top-1 on")
     if int8.max_loss is not None and validation is not None and not original.classes:

@@ -58,6 +58,11 @@ def deployed(module: nn.Module, input: TensorSpec, variant: str = AUTO) -> nn.Mo
     return deploy_form(module, input, variant)
 
 
+def keeps_blocks(module: nn.Module) -> bool:
+    """Whether the deploy form of a network is made block by block, and not one graph of all of it."""
+    return isinstance(module, VanillaX3d) or hasattr(module, "to_deploy")
+
+
 def streamed(module: nn.Module, input: TensorSpec, memory: int | None = None) -> StreamForm:
     """The stream form of a causal network; see ``hwbench.blocks.deployment.stream_form``."""
     return stream_form(module, input, memory)

@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from torch import nn
 import hwbench.measure.device_runner
 from hwbench import models
 from hwbench.api.export_sources import source_of
-from hwbench.data import TestClips
+from hwbench.data import ClipSpec, TestClips
 from hwbench.deploy import (
     MANIFEST,
     BlockQuality,
@@ -29,17 +30,20 @@ from hwbench.deploy import (
     open_calibration,
     open_validation,
 )
-from hwbench.deploy.blocks import choices, qualities
+from hwbench.deploy.blocks import choices, qualities, require_blocks
 from hwbench.deploy.clips import Clips, calibration_inputs
 from hwbench.deploy.parity import check_deploy_form, sqnr_db
-from hwbench.errors import InvalidValue, ParityFailed, UnknownName
+from hwbench.deploy.source import randomly_weighted
+from hwbench.errors import InvalidValue, ParityFailed, UnknownName, UnsupportedModule
 from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.runtimes.executorch.scheme import OBSERVERS, Scheme
 from hwbench.runtimes.runners import check_file, python_runner
-from hwbench.specs import Artifact, DelegationReport, Precision, Workload
+from hwbench.spaces import load_space
+from hwbench.specs import Artifact, BlockSpec, DelegationReport, Network, Precision, TensorSpec, Workload
 from hwbench.training import Checkpoint, FineTuning, Recipe, build, load_checkpoint, open_data, train
 from hwbench.workspace import Workspace
 
+ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "manifest"
 BLOCKS = ("s1.pathway0_stem_conv_xy", "s1.pathway0_stem_conv", "s2.pathway0_res0", "head")
 TUNING = Recipe(epochs=2, batch_size=8, learning_rate=0.005, seed=RECIPE.seed)
@@ -421,3 +425,56 @@ def test_int8_leaves_normalisation_and_attention_in_fp32() -> None:
     kept = {type(module.get_submodule(name)).__name__ for name in kept_in_float(module)}
     assert kept == {"LayerNorm", "Attention"}
     assert len(kept_in_float(module)) == 5  # before attention and linear layers, behind the pooling of keys and values
+
+
+@pytest.mark.parametrize(
+    ("space", "by_block"),
+    [
+        ("x3d-mobile", True),
+        ("e3d-mobile", True),
+        ("squeeze-mobile", True),
+        ("mvit-mobile", True),
+        ("slow-mobile", False),
+        ("r2plus1d-mobile", False),
+        ("i3d-mobile", False),
+        ("csn-mobile", False),
+        ("slowfast-mobile", False),
+    ],
+)
+def test_what_is_said_of_blocks_before_the_deploy_form_is_what_it_has(
+    space: str, by_block: bool, tmp_path: Path
+) -> None:
+    candidates = load_space(Workspace(ROOT), space)
+    network = candidates.network(next(iter(candidates.architectures())), 8)
+    small = replace(network, input=network.input.with_(h=32, w=32))
+    source = randomly_weighted(small, ClipSpec(frames=small.input.t, stride=1))
+    if by_block:
+        require_blocks(source)
+        assert len(block_names(source.deployed())) >= len(network.blocks)
+        return
+    with pytest.raises(UnsupportedModule, match="is no chain of blocks: --keep-accuracy and --blocks are for X3D"):
+        block_names(source.deployed())
+    unread = Clips("synthetic", "train", 0, cast("TestClips", None))
+    asked = {"precision": Precision.INT8, "calibration": unread, "validation": unread}
+    with pytest.raises(UnsupportedModule, match=r"is deployed as one graph without blocks: .* or name operations"):
+        export(source, tmp_path / "out", int8=Int8(inspect=True), **asked)  # type: ignore[arg-type]
+
+
+def test_the_blocks_of_an_mvit_are_looked_at() -> None:
+    with quiet():
+        from hwbench.runtimes.executorch.quantize import observed
+        from hwbench.runtimes.executorch.rounding import Rounding
+    keys = (
+        "token-stem_i3_o8_k3x5x5_s4_ts2_pf2_ps4_identity",
+        "multiscale_i8_m8_d16_o8_k3x3x3_nh2_gelu",
+        "token-head_i8_o5_kglobal_identity",
+    )
+    network = Network("mvit", tuple(map(BlockSpec.parse, keys)), TensorSpec(1, 3, 4, 16, 16))
+    module = models.deployed(models.network(network).eval(), network.input)
+    clips = [torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(seed)) for seed in range(2)]
+    names = block_names(module)
+    assert names == ("block_0", "block_1", "block_2")
+    rounding = Rounding(observed(module, clips[0], clips, Scheme()), names)
+    found = qualities(rounding, clips, lambda done, all: None)
+    assert [quality.name for quality in found] == list(names)
+    assert all(5 < quality.alone_db < 100 for quality in found)
