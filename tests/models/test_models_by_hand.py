@@ -203,6 +203,15 @@ class PerFrame(Chain):
     def forward(self, x):
         return self.head.last(self.stem(x).mean((3, 4)).transpose(1, 2).flatten(0, 1))
 
+class Attends(Chain):
+    def __init__(self, num_classes=5):
+        super().__init__(num_classes)
+        self.fused = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+    def forward(self, x):
+        x = self.stem(x).flatten(2).transpose(1, 2)
+        x = nn.functional.scaled_dot_product_attention(x, x, x)
+        return self.head.last(self.fused(x).mean(1))
+
 class Lazy(nn.Module):
     input_shape = (1, 3, 4, 10, 10)
     def __init__(self, num_classes=5):
@@ -279,6 +288,17 @@ def test_blocks_are_told_as_they_are(package):
         assert tuple(y.shape) == (x.shape if y.dim() == 5 else (1, 5))
     with pytest.raises(InvalidValue, match="takes 1x4x4x5x5 and no other input"):
         deep.output(TensorSpec(1, 4, 4, 6, 6))
+
+
+def test_the_products_of_attention_are_counted(package):
+    fast = torch.backends.mha.get_fastpath_enabled()
+    (block,) = loaded(package, "Attends").network.blocks
+    tokens, channels = 4 * 25, 4
+    stem, head = tokens * channels * 9 * 3, channels * 5
+    layers = tokens * (4 * channels**2 + 2 * channels * 8)  # queries, keys, values and what comes out; then the MLP
+    attention = 2 * (2 * tokens**2 * channels)  # of each of the two: queries with keys, and weights with values
+    assert block.number("dense_macs") == stem + layers + attention + head
+    assert torch.backends.mha.get_fastpath_enabled() == fast
 
 
 def test_a_block_and_the_network_deploy_through_their_graphs(package):
