@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch import nn
 from hwbench.blocks import batch_to_frames, frames_to_batch, variants
 from hwbench.blocks.mobile_cpu.layouts import PER_FRAME, temporal_rank
 from hwbench.blocks.mobile_cpu.taps import Taps, convolved
-from hwbench.blocks.mobile_cpu.temporal import folded_conv
+from hwbench.blocks.mobile_cpu.temporal import folded_conv, prior
 from hwbench.errors import UnknownName, UnsupportedModule
 from hwbench.specs import AUTO, TensorSpec
 
@@ -135,3 +136,11 @@ def test_what_no_variant_covers_is_refused(conv: nn.Conv3d) -> None:
 def test_an_unknown_variant_names_the_others() -> None:
     with pytest.raises(UnknownName, match="shift-add"):
         folded_conv(nn.Conv3d(1, 1, 3, padding=1), None, nn.Identity(), TensorSpec(1, 1, 4, 5, 5), "shift-ad")
+
+
+@pytest.mark.parametrize(("groups", "kernels"), [(4, "with depthwise kernels"), (1, "with all other kernels")])
+def test_the_table_of_layouts_says_what_auto_stands_for(groups: int, kernels: str) -> None:
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "deploy.md").read_text()
+    (row,) = (line for line in guide.splitlines() if line.endswith(f"what `auto` stands for {kernels} |"))
+    name = prior(Taps(nn.Conv3d(4, 4, 3, padding=1, groups=groups), None))
+    assert row.startswith(f"| `{name}` |")
