@@ -9,7 +9,7 @@ import pytest
 from hwbench.cli.main import main
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
-from hwbench.measure import campaign, quality
+from hwbench.measure import judge, quality
 from hwbench.measure.bench import Bench
 from hwbench.models import by_hand
 from hwbench.workspace import Workspace
@@ -106,7 +106,7 @@ def call(workspace, monkeypatch, capfd):
     monkeypatch.chdir(workspace.root)
     # other tests use the processors meanwhile: what is looked at is the loop, and not how quiet the machine is
     monkeypatch.setattr(quality, "NOISY_RATIO", 1e9)
-    monkeypatch.setattr(campaign, "doubt", lambda *_: "")
+    monkeypatch.setattr(judge, "doubt", lambda *_: "")
     options = Bench.options
     monkeypatch.setattr(Bench, "options", lambda *args, **rest: options(*args, **rest, probe=False))
 

@@ -7,7 +7,7 @@ import pytest
 
 from hwbench.cli.main import main
 from hwbench.latency import LatencyTable
-from hwbench.measure import campaign, quality
+from hwbench.measure import judge, quality
 from hwbench.measure.bench import Bench
 from hwbench.spaces.axes import Axis, counts
 from hwbench.spaces.family import Ends, Family, families
@@ -67,7 +67,7 @@ def test_a_space_of_two_pathways_is_profiled(workspace, runner_cache, monkeypatc
     (workspace.root / "search_spaces" / "micro-pair.toml").write_text(SPACE)
     monkeypatch.setitem(families._items, "micro-pair", MicroPair())
     monkeypatch.setattr(quality, "NOISY_RATIO", 1e9)
-    monkeypatch.setattr(campaign, "doubt", lambda *_: "")
+    monkeypatch.setattr(judge, "doubt", lambda *_: "")
     options = Bench.options
     monkeypatch.setattr(Bench, "options", lambda *args, **rest: options(*args, **rest, probe=False))
     arguments = ("profile", "--space", "micro-pair", "--precision", "fp32", "--calibrate", "2", "--no-aa", "--json")

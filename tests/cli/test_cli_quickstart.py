@@ -14,7 +14,7 @@ from hwbench.cli.quickstart import _print
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
 from hwbench.errors import InfeasibleBudget
-from hwbench.measure import cache, campaign, quality
+from hwbench.measure import cache, judge, quality
 from hwbench.measure.bench import Bench
 from hwbench.spaces import load_space
 from hwbench.studies.settings import check_name
@@ -60,7 +60,7 @@ def small():
             patch.setattr(loop, name, value)
         # other tests use the processors meanwhile: what is looked at is the loop, and not how quiet the machine is
         patch.setattr(quality, "NOISY_RATIO", 1e9)
-        patch.setattr(campaign, "doubt", lambda *_: "")
+        patch.setattr(judge, "doubt", lambda *_: "")
         options = Bench.options
         patch.setattr(Bench, "options", lambda *args, **rest: options(*args, **rest, probe=False))
         yield
