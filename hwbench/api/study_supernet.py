@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from hwbench.api.study_data import StudyData
+    from hwbench.data import TrainingClips
     from hwbench.spaces.feasible import FeasibleSet
     from hwbench.specs import Architecture, BlockSpec, Network, TensorSpec
     from hwbench.training import Recipe
@@ -67,7 +68,7 @@ class StudySupernet:
     """Scores networks by the weights that they inherit; the supernet is trained when it is first needed.
 
     A training that ended goes on where it was. A supernet is found again by what it was trained for: space, budgets,
-    data, classes, epochs and seed.
+    videos with their place and classes, clips, epochs and seed.
 
     Args:
         workspace: Where it is kept.
@@ -129,12 +130,17 @@ class StudySupernet:
 
     @cached_property
     def _identity(self) -> dict[str, str]:
-        """What it was trained for, name -> text. Latencies enter by what follows from them: the set and its ends."""
+        """What it was trained for, name -> text. Latencies enter by what follows from them: the set and its ends.
+
+        Data by name may be other videos tomorrow, or in another folder: the videos themselves are compared.
+        """
         return {
             "space": repr(self.feasible.sums.space),
             "networks": self.networks,
-            "source": self.data.source,
-            "classes": str(len(self._classes)),
+            "place": self._place,
+            "data": self._training.videos.identity,
+            "clip": str(self._training.clip),
+            "transform": repr(self._training.transform),
             "epochs": str(self.epochs),
             "seed": str(self.seed),
             "sharing": SHARING,
@@ -143,8 +149,20 @@ class StudySupernet:
         }
 
     @cached_property
+    def _training(self) -> TrainingClips:
+        """Clips of the first size of the space; those of its other sizes differ in that alone."""
+        return self.data.sized(self.feasible.space.cells[0].clip, self.seed).training
+
+    @property
+    def _place(self) -> str:
+        """Where the videos lie; a workspace that was moved takes its own along."""
+        from hwbench.data.media import relative_name
+
+        return relative_name(self._training.videos.root.resolve(), self.workspace.root.resolve())
+
+    @property
     def _classes(self) -> tuple[str, ...]:
-        return self.data.sized(self.feasible.space.cells[0].clip, self.seed).training.classes
+        return self._training.classes
 
     @cached_property
     def _recipe(self) -> Recipe:

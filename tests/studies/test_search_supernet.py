@@ -104,6 +104,32 @@ def test_another_budget_length_or_seed_is_another_supernet(
     assert len({StudySupernet(place, data, *way).folder for way in ways}) == len(ways)
 
 
+def test_other_videos_of_the_same_name_are_another_supernet(
+    place: Workspace, data: StudyData, feasible: FeasibleSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Data by name: the folder is told as it was typed, and what lies there changes."""
+
+    def folder(source: str = "clips") -> Path:
+        return StudySupernet(place, StudyData(place, source, Fidelity(1)), feasible, 1, 0).folder
+
+    for where in ("here", "there"):
+        shutil.copytree(data.source, tmp_path / where / "clips")
+    monkeypatch.chdir(tmp_path / "there")
+    there = folder()
+    monkeypatch.chdir(tmp_path / "here")
+    first, again = folder(), folder(str(tmp_path / "here" / "clips"))
+    assert again == first != there
+    one, other, *_ = sorted((tmp_path / "here" / "clips" / "train").iterdir())
+    video = next(one.iterdir())
+    added = shutil.copy(video, video.with_stem("added"))
+    more = folder()
+    Path(added).rename(other / "added.mp4")
+    relabelled = folder()
+    (tmp_path / "here" / "clips" / "val" / one.name).rename(tmp_path / "here" / "clips" / "val" / "renamed")
+    one.rename(one.with_name("renamed"))
+    assert len({first, there, more, relabelled, folder()}) == 5
+
+
 def test_it_leaves_out_what_cannot_be_read(
     place: Workspace, data: StudyData, feasible: FeasibleSet, tmp_path: Path
 ) -> None:
