@@ -67,8 +67,8 @@ def block_macs(block: BlockSpec, x: TensorSpec) -> float:
 class StudySupernet:
     """Scores networks by the weights that they inherit; the supernet is trained when it is first needed.
 
-    A training that ended goes on where it was. A supernet is found again by what it was trained for: space, budgets,
-    videos with their place and classes, clips, epochs and seed.
+    A training that ended goes on where it was; one process trains, and others wait for it. A supernet is found again by
+    what it was trained for: space, budgets, videos with their place and classes, clips, epochs and seed.
 
     Args:
         workspace: Where it is kept.
@@ -180,15 +180,20 @@ class StudySupernet:
     @cached_property
     def _average(self) -> dict[str, torch.Tensor]:
         from hwbench.models.files import read_tensors
-        from hwbench.workspace import writing
+        from hwbench.room import use
+        from hwbench.training.run_lock import training_in_turn
 
+        use(self.workspace.cache)  # before it is looked for: from here on nobody clears it away
         path = self.folder / WEIGHTS
-        if path.is_file():
-            _, values = read_tensors(path, "a supernet; remove its folder, and it is trained again")
-            return dict(values)
-        with writing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-        return self._trained(path)
+        if not path.is_file():
+            with training_in_turn(self.folder, self._say_waiting):
+                if not path.is_file():
+                    return self._trained(path)
+        _, values = read_tensors(path, "a supernet; remove its folder, and it is trained again")
+        return dict(values)
+
+    def _say_waiting(self) -> None:
+        self.listener.say(f"{self.folder}: another process trains this supernet; waiting for it")
 
     def _trained(self, path: Path) -> dict[str, torch.Tensor]:
         import io

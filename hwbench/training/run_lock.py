@@ -7,8 +7,9 @@ import fcntl
 import os
 import platform
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 from hwbench.durable import make_folder
 from hwbench.errors import InvalidValue
@@ -28,19 +29,55 @@ def training_alone(run_dir: Path) -> Iterator[None]:
     Raises:
         InvalidValue: Another process trains here.
     """
+    with _lock_file(run_dir) as file:
+        if not _taken(file):
+            raise InvalidValue(f"{run_dir}: another process trains here; wait for it or choose another --out")
+        with _holding(run_dir):
+            yield
+
+
+@contextlib.contextmanager
+def training_in_turn(run_dir: Path, waits: Callable[[], None]) -> Iterator[None]:
+    """``training_alone`` for what several processes want: where another one trains, its end is awaited.
+
+    Args:
+        run_dir: The folder.
+        waits: Called before the wait.
+    """
+    with _lock_file(run_dir) as file:
+        if not _taken(file):
+            waits()
+            with writing(run_dir):
+                fcntl.lockf(file, fcntl.LOCK_EX)
+        with _holding(run_dir):
+            yield
+
+
+@contextlib.contextmanager
+def _lock_file(run_dir: Path) -> Iterator[IO[str]]:
     with writing(run_dir):
         make_folder(run_dir)
         file = (run_dir / _LOCK).open("w")
     with file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InvalidValue(f"{run_dir}: another process trains here; wait for it or choose another --out") from None
-        _held.add(run_dir.resolve())
-        try:
-            yield
-        finally:
-            _held.discard(run_dir.resolve())
+        yield file
+
+
+def _taken(file: IO[str]) -> bool:
+    """Whether the lock was free, and is ours now."""
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _holding(run_dir: Path) -> Iterator[None]:
+    _held.add(run_dir.resolve())
+    try:
+        yield
+    finally:
+        _held.discard(run_dir.resolve())
 
 
 def is_trained_now(run_dir: Path) -> bool:

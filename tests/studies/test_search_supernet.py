@@ -3,6 +3,8 @@
 import json
 import pickle
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +19,14 @@ from hwbench.api.study_supernet import WEIGHTS, Members, StudySupernet, block_ma
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
 from hwbench.errors import InvalidFile, InvalidValue, VideoError
+from hwbench.room import clean_cache
 from hwbench.spaces import load_space, read_space
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import BlockSpec, TensorSpec
 from hwbench.studies.evaluators import Context, get
 from hwbench.studies.ground_truth import GroundTruth
+from hwbench.training.state import begun_in
 from hwbench.workspace import Workspace
 
 SPACE = """
@@ -89,7 +93,7 @@ def test_it_is_trained_once_and_kept(
     network = feasible.space.network(Members(feasible).largest, 8)
     score = first.top1(network)
     assert 0 <= score <= 1
-    assert [path.name for path in first.folder.iterdir()] == [WEIGHTS]
+    assert sorted(path.name for path in first.folder.iterdir()) == [".lock", WEIGHTS]
     monkeypatch.setattr(hwbench.training.supernet, "train_supernet", None)
     again = StudySupernet(place, data, feasible, 2, 0)
     assert again.top1(network) == pickle.loads(pickle.dumps(again)).top1(network) == score
@@ -163,6 +167,48 @@ def test_interrupted_it_goes_on(place: Workspace, data: StudyData, feasible: Fea
     rest = Interrupting(0)
     StudySupernet(place, data, feasible, 4, 7, rest).prepare()
     assert rest.first == 2 * length + 1
+
+
+def test_nobody_clears_away_a_supernet_that_is_trained_or_used(
+    tmp_path: Path, data: StudyData, feasible: FeasibleSet
+) -> None:
+    place = Workspace.create(tmp_path / "work")
+
+    class Cleaning(Listener):
+        def progress(self, progress: StageProgress) -> None:
+            if progress.done > len(data.sized(feasible.space.cells[0].clip, 0).training) // 16:  # there is a state
+                assert begun_in(supernet.folder)
+                clean_cache(place.cache)
+                assert begun_in(supernet.folder)
+
+    supernet = StudySupernet(place, StudyData(place, data.source, Fidelity(1)), feasible, 2, 0, Cleaning())
+    supernet.prepare()
+    assert clean_cache(place.cache).kept_bytes >= (supernet.folder / WEIGHTS).stat().st_size
+
+
+def test_two_searches_train_a_supernet_once(
+    place: Workspace, data: StudyData, feasible: FeasibleSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supernet = StudySupernet(place, data, feasible, 1, 5)
+    supernet.prepare()
+    weights = (supernet.folder / WEIGHTS).read_bytes()
+    (supernet.folder / WEIGHTS).unlink()
+    monkeypatch.setattr(hwbench.training.supernet, "train_supernet", None)
+    code = "import sys; from pathlib import Path; from hwbench.training.run_lock import training_alone\n"
+    code += "with training_alone(Path(sys.argv[1])): print('ready', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, str(supernet.folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+
+        class Waiting(Listener):
+            def say(self, text: str) -> None:
+                assert "another process trains this supernet" in text
+                (supernet.folder / WEIGHTS).write_bytes(weights)
+                other.stdin.close()
+
+        StudySupernet(place, data, feasible, 1, 5, Waiting()).prepare()
 
 
 def test_a_damaged_file_is_told(place: Workspace, data: StudyData, feasible: FeasibleSet) -> None:
