@@ -90,12 +90,13 @@ def precise_statistics(
 
     Args:
         module: In eval mode, and left so; its own statistics are taken anew.
-        batches: Clips (N, 3, T, H, W) on the device of the module; other ones in each process.
+        batches: Clips (N, 3, T, H, W) on the device of the module; other ones in each process. As many are taken as
+            every process has: fewer where shares could not be read.
         frozen: Parts whose statistics stay.
         world: Whose batches are averaged over.
 
     Returns:
-        The new statistics, by their names in the module.
+        The new statistics, by their names in the module; none where a process has no batch.
     """
     kept = {id(layer) for block in frozen for layer in block.modules()}
     layers = {
@@ -105,17 +106,27 @@ def precise_statistics(
     }
     seen = 0
     with torch.no_grad(), _averaging(layers.values()):
-        for clips in batches:
+        for clips in _in_step(batches, world):
             module(clips)
             seen += 1
-        counts = world.sum(torch.tensor([float(seen)]))
         values = {
-            f"{name}.{key}": world.sum(getattr(layer, key).mul_(seen)).div_(counts.item())
+            f"{name}.{key}": world.sum(getattr(layer, key)).div_(world.size)
             for name, layer in layers.items()
             for key in ("running_mean", "running_var")
-            if counts.item()
+            if seen
         }
     return {name: tensor.clone() for name, tensor in values.items()}
+
+
+def _in_step(batches: Iterable[torch.Tensor], world: World) -> Iterator[torch.Tensor]:
+    """Batches until the first process has none left: a synchronised layer waits for those of all other processes."""
+    remaining = iter(batches)
+    while True:
+        clips = next(remaining, None)
+        ready = world.sum(torch.tensor([float(clips is not None)])).item()
+        if clips is None or ready < world.size:
+            return
+        yield clips
 
 
 @contextmanager

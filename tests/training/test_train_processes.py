@@ -18,6 +18,7 @@ from tiny_processes import run
 
 import hwbench
 from hwbench.data.loading import shuffled
+from hwbench.training.batch_norm import precise_statistics
 from hwbench.training.processes import ALONE, World
 
 PROGRAM = Path(__file__).with_name("tiny_processes.py")
@@ -28,6 +29,11 @@ END_S = 60
 
 def torchrun(root: Path, folder: Path, options: str = "{}", count: int = 2) -> subprocess.Popen[str]:
     """Starts the program in some processes."""
+    return started(count, PROGRAM, root, folder, options)
+
+
+def started(count: int, *words: str | Path) -> subprocess.Popen[str]:
+    """Starts some program in some processes."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
     environment = {
         **os.environ,
@@ -35,7 +41,7 @@ def torchrun(root: Path, folder: Path, options: str = "{}", count: int = 2) -> s
         "OMP_NUM_THREADS": "1",
     }
     return subprocess.Popen(
-        [*command, str(PROGRAM), str(root), str(folder), options],
+        [*command, *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -166,3 +172,50 @@ def test_a_failure_of_one_process_is_said_once(data_root: Path, tmp_path: Path) 
     assert process.returncode != 0
     (line,) = [line for line in talk.splitlines() if line.startswith("hwbench: ")]
     assert "training diverged" in line
+
+
+# Three batches of clips by number; the second process cannot read its share of one.
+PRECISE = """
+import sys
+import torch
+from torch import nn
+from hwbench.training.batch_norm import precise_statistics, synchronise
+from hwbench.training.processes import joined
+
+def module():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv3d(3, 4, 1), nn.BatchNorm3d(4), nn.Conv3d(4, 5, 1), nn.BatchNorm3d(5)).eval()
+
+def share(number, rank):
+    return torch.randn(1 + rank, 3, 2, 4, 4, generator=torch.Generator().manual_seed(2 * number + rank))
+
+if __name__ == "__main__":
+    with joined("cpu") as world:
+        net = module()
+        synchronise(net)
+        batches = [share(number, world.rank) for number in range(3 - world.rank)]
+        torch.save(precise_statistics(net, batches, [], world), f"{sys.argv[1]}/{world.rank}.pt")
+"""
+
+
+@pytest.mark.slow
+def test_precise_statistics_are_those_of_all_processes_though_one_cannot_read_a_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "precise_processes.py"
+    program.write_text(PRECISE)
+    with started(2, program, tmp_path) as process:
+        try:
+            _, talk = process.communicate(timeout=300)
+        finally:
+            process.terminate()
+    assert process.returncode == 0, talk
+    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
+    monkeypatch.syspath_prepend(tmp_path)
+    from precise_processes import module, share  # type: ignore[import-not-found]
+
+    batches = [torch.cat([share(number, 0), share(number, 1)]) for number in range(2)]
+    expected = precise_statistics(module(), batches, [], ALONE)
+    for name, value in expected.items():
+        assert torch.equal(first[name], second[name])
+        torch.testing.assert_close(first[name], value)
