@@ -27,6 +27,8 @@ from hwbench.studies.pruning import Judge
 
 # So many workers in a row that end before they are ready are no accident.
 STARTS = 3
+# The end of a worker shows at once, unless processes that it forked still hold its socket: then after so long.
+_LOOK_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,8 @@ class WorkerPool:
 
     def outcomes(self) -> Iterator[Outcome]:
         answering = {worker.connection: worker for worker in self._workers}
-        for connection in wait(list(answering)):
-            outcome = self._take(answering[connection])  # type: ignore[index]
+        for connection in self._ready(list(answering)):
+            outcome = self._take(answering[connection])
             if outcome is not None:
                 yield outcome
 
@@ -93,6 +95,14 @@ class WorkerPool:
     def _end(self) -> None:
         while self._workers:
             self._workers.pop().end()
+
+    def _ready(self, connections: Sequence[Connection[Any, Any]]) -> Sequence[Connection[Any, Any]]:
+        """Waits for a message or an end; the connections that have one."""
+        while True:
+            for worker in self._workers:
+                worker.hang_up_if_ended()
+            if ready := wait(connections, _LOOK_S):
+                return ready  # type: ignore[return-value]
 
     def _take(self, worker: _Scorer) -> Outcome | None:
         """Handles one message of a worker, or its end."""
@@ -133,7 +143,7 @@ class _Scorer:
         self.ready = False
         self.assigned: Assignment | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed by end
-        ours, theirs = socket.socketpair()
+        self._socket, theirs = socket.socketpair()
         with theirs:
             # A session of its own: Ctrl-C at the terminal reaches only us, and we end it and what it started.
             self._process = subprocess.Popen(
@@ -145,7 +155,7 @@ class _Scorer:
                 start_new_session=True,
                 env=python_environment(thread_variables(threads)),
             )
-        self.connection: Connection[Any, Any] = Connection(ours.detach())
+        self.connection: Connection[Any, Any] = Connection(os.dup(self._socket.fileno()))
 
     @property
     def is_free(self) -> bool:
@@ -177,6 +187,12 @@ class _Scorer:
         with contextlib.suppress(OSError):
             self.connection.send(gives_up)
 
+    def hang_up_if_ended(self) -> None:
+        """Of a process that ended, nothing more is waited for than what it had sent, whoever inherited its socket."""
+        if self._process.poll() is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RD)
+
     def last_words(self) -> str:
         """How a worker ended, and the last line that it wrote."""
         return f"the worker ended: {last_words(self._process, self._log)}"
@@ -187,6 +203,7 @@ class _Scorer:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self.connection.close()
+        self._socket.close()
         self._log.close()
 
 

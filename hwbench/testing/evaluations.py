@@ -84,6 +84,30 @@ class Die:
 
 
 @dataclass(frozen=True)
+class DieLeavingChild:
+    """Ends its process by SIGKILL while it scores the first network, and leaves a process that it forked.
+
+    Args:
+        folder: Gets an empty file that is named by the id of the child, and ``outlived`` when the child ends by itself.
+        seconds: After which the child ends.
+    """
+
+    folder: Path
+    seconds: float = 60.0
+
+    def __call__(self, network: Network, seed: int) -> float:
+        if not any(self.folder.iterdir()):
+            child = os.fork()
+            if not child:
+                time.sleep(self.seconds)
+                (self.folder / "outlived").touch()
+                os._exit(0)
+            (self.folder / str(child)).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return float(len(network.blocks))
+
+
+@dataclass(frozen=True)
 class Held:
     """Holds what no process can send to another one."""
 

@@ -8,16 +8,36 @@ import time
 
 import pytest
 
+from hwbench.studies.evaluations import Died
 from hwbench.studies.journal import finished_trials, open_study
 from hwbench.studies.trials import SearchWatch
 from hwbench.studies.worker_pool import Workers
-from hwbench.testing.evaluations import Die, EvaluationsConformance, Sleep, alive, gone
+from hwbench.testing.evaluations import (
+    Die,
+    DieLeavingChild,
+    EvaluationsConformance,
+    Sleep,
+    alive,
+    gone,
+    scored,
+    setup,
+)
 
 
 class TestWorkerPool(EvaluationsConformance):
     @pytest.fixture
     def plan(self):
         return Workers(2)
+
+    def test_a_worker_that_dies_is_noticed_though_a_process_that_it_forked_goes_on(self, networks, ran):
+        """As the readers of videos do: they hold the socket of the worker."""
+        with Workers(1).open(setup(DieLeavingChild(ran)), 2) as evaluations:
+            outcomes = scored(evaluations, networks[:2])
+        (child,) = ran.iterdir()  # it was ended, and left no word of an end of its own
+        assert gone([int(child.name)])
+        (reason,) = [outcome.reason for outcome in outcomes if isinstance(outcome, Died)]
+        assert "killed by SIGKILL" in reason
+        assert len(outcomes) == 2
 
 
 @pytest.fixture
