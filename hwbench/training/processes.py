@@ -6,6 +6,7 @@ the others take over what it read. Processes talk by gloo on CPUs and by NCCL be
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,10 +25,14 @@ from hwbench.torchrun import SaidElsewhere, leads, local_rank, under_torchrun
 
 T = TypeVar("T")
 
-# What the slowest process may be behind the others; a lost one is noticed at once. Longer than a reader process is
-# waited for (hwbench.data.loading).
+# What the slowest process may be behind the others in a training; a lost one is noticed at once. Longer than a reader
+# process is waited for (hwbench.data.loading).
 _TIMEOUT = timedelta(minutes=10)
 _ENDED = "hwbench/ended"
+# Turns of ``leader_first`` by process, and which process has done its part of a turn.
+_TURNS, _DONE = "hwbench/turns/{rank}", "hwbench/turn/{turn}/{rank}"
+# How often one looks whether the others have done their part.
+_LOOK_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -75,15 +80,31 @@ class World:
 
     @contextmanager
     def leader_first(self) -> Iterator[None]:
-        """The leading process runs the block before the others do: it makes the files that they find."""
-        if not self.leads:
-            self._wait()
-        yield
-        if self.leads:
-            self._wait()
+        """The leading process runs the block before the others do: it makes the files that they find.
 
-    def _wait(self) -> None:
-        self.sum(torch.zeros(1))
+        All go on when all have run it. However long that takes, they wait: downloads and lists of videos have no limit.
+
+        Raises:
+            HwbenchError: Another process has ended.
+        """
+        if self.size == 1:
+            yield
+            return
+        store = _store()
+        turn = store.add(_TURNS.format(rank=self.rank), 1)
+        done = [_DONE.format(turn=turn, rank=rank) for rank in range(self.size)]
+        if not self.leads:
+            _wait_for(store, done[:1])
+        yield
+        store.set(done[self.rank], "")
+        _wait_for(store, done)
+
+
+def _wait_for(store: dist.distributed_c10d.Store, keys: list[str]) -> None:
+    while not store.check(keys):
+        if store.check([_ENDED]):
+            raise HwbenchError("another process of this run has ended")
+        time.sleep(_LOOK_S)
 
 
 ALONE = World()
@@ -130,13 +151,15 @@ def _take_gpu(number: int) -> None:
     torch.cuda.set_device(number)
 
 
-def _first_to_end() -> bool:
-    """Whether no process of the run has ended with an error before this one.
+def _store() -> dist.distributed_c10d.Store:
+    """What all processes write to; it lives in the process of torchrun, so it outlives any of ours."""
+    return dist.distributed_c10d._get_default_store()
 
-    The store that is asked lives in the process of torchrun, so it outlives any of ours.
-    """
+
+def _first_to_end() -> bool:
+    """Whether no process of the run has ended with an error before this one."""
     try:
-        return bool(dist.distributed_c10d._get_default_store().add(_ENDED, 1) == 1)
+        return bool(_store().add(_ENDED, 1) == 1)
     except (RuntimeError, ValueError):
         return leads()
 

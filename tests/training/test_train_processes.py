@@ -7,17 +7,22 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from test_train_loop import Stop, stop_at
 from tiny import data
 from tiny_processes import run
 
 import hwbench
 from hwbench.data.loading import shuffled
+from hwbench.errors import HwbenchError
+from hwbench.training import processes
 from hwbench.training.batch_norm import precise_statistics
 from hwbench.training.processes import ALONE, World
 
@@ -85,6 +90,43 @@ def test_shares_of_a_batch_are_all_of_it_once() -> None:
         assert sorted(index for part in parts for index in part) == sorted(batch)
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
     assert ALONE.part([1, 2]) == [1, 2]
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> dist.Store:
+    """That of two processes, which are threads here and have no other means to talk, so none that times out."""
+    store = dist.HashStore()
+    monkeypatch.setattr(processes, "_store", lambda: store, raising=False)
+    return store
+
+
+@pytest.mark.usefixtures("store")
+def test_the_leader_prepares_before_the_others_for_as_long_as_it_takes() -> None:
+    prepared = list[int]()
+    entered = threading.Event()
+
+    def prepare(rank: int) -> int:
+        for _ in range(2):
+            entered.set()
+            with World(rank, 2).leader_first():
+                prepared.append(rank)
+        return len(prepared)
+
+    with ThreadPoolExecutor(2) as pool:
+        follower = pool.submit(prepare, 1)
+        entered.wait()
+        leader = pool.submit(prepare, 0)
+        assert leader.result() == follower.result() == 4
+    assert prepared == [0, 1, 0, 1]
+
+
+def test_who_waits_for_the_leader_learns_that_it_ended(store: dist.Store) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        follower = pool.submit(lambda: World(1, 2).leader_first().__enter__())
+        assert processes._first_to_end()  # what the leader does with its error
+        with pytest.raises(HwbenchError, match="another process of this run has ended"):
+            follower.result()
+    assert not processes._first_to_end()
 
 
 @pytest.mark.slow
