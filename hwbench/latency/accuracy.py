@@ -54,7 +54,8 @@ def left_out_errors(
 ) -> list[float]:
     """log(measured / predicted) of measured networks, each predicted by a calibration that does not know it.
 
-    Rows, filled in or measured, are single blocks: no network takes part in them.
+    Rows, filled in or measured, are single blocks: no network takes part in them. Both times are on the scale of the
+    rows: by how much another day is slower (``Scale``) is no error of a prediction.
 
     Args:
         table: With rows for all blocks of the networks, filled in where they were not measured.
@@ -72,7 +73,7 @@ def left_out_errors(
         if stats is not None:
             others = AdditivePredictor.fit(table, space=space, emulated=True, members=members, left_out=(network,))
             try:
-                errors.append(math.log(stats.median_s / others.predict(network).seconds))
+                errors.append(math.log(others.scale * stats.median_s / others.predict(network).seconds))
             except NotMeasured:
                 errors.append(math.inf)
     return errors

@@ -390,4 +390,4 @@ def _finished(table: LatencyTable) -> set[str]:
 def _with_networks(table: LatencyTable, other: LatencyTable) -> LatencyTable:
     """A table with the whole networks of another one."""
     rows = {row.workload.key: row for row in (*table, *other.rows(Role.NETWORK))}
-    return LatencyTable(table.target, table.precision, rows.values(), emulated=table.emulated)
+    return LatencyTable(table.target, table.precision, rows.values(), emulated=table.emulated, scale=table.scale)

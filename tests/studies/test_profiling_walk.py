@@ -17,6 +17,7 @@ from hwbench.latency import (
     interpolated,
     left_out_errors,
 )
+from hwbench.latency.occasions import Scale
 from hwbench.spaces import read_space
 from hwbench.specs import Outcome, Precision
 from hwbench.studies.profiling_walk import (
@@ -29,8 +30,9 @@ from hwbench.studies.profiling_walk import (
     look_confidence,
     num_blocks,
     rows_to_goal,
+    whole_accuracy,
 )
-from hwbench.testing.tables import CLASSES, installed_target, stats_of_law
+from hwbench.testing.tables import CLASSES, installed_target, space_table, stats_of_law
 from hwbench.workspace import shipped
 
 INT8 = Precision.INT8
@@ -191,6 +193,19 @@ def test_what_is_claimed_holds_for_networks_that_nothing_knows():
         broken += [(first, claim, error)] if claim.bound < error else []
     # Of nine claims, each of which one in ten may break, four and more break once in a hundred times.
     assert len(broken) <= 3, broken
+
+
+def test_the_scale_of_a_day_is_no_error_of_a_prediction():
+    device, walk = RandomDevice(3), ProfilingWalk(SPACE, INT8, CLASSES)
+    table = device.table(walk.batch(device.table(())))
+    slower = LatencyTable(TARGET, INT8, table, scale=Scale(1.15, 1.14, 1.16, "2026-01-31T22:15Z"))
+    known, found = walk.accuracy(table), walk.accuracy(slower)
+    assert (found.error, found.bound) == pytest.approx((known.error, known.bound))
+    assert [one.error for _, one in walk.history(slower)] == pytest.approx([known.error])
+    tiny = read_space(shipped() / "search_spaces" / "x3d-tiny.toml")
+    rows = space_table(tiny, INT8, target=TARGET, calibration=4)
+    slower = LatencyTable(TARGET, INT8, rows, scale=slower.scale)
+    assert whole_accuracy(slower, tiny).bound == pytest.approx(whole_accuracy(rows, tiny).bound)
 
 
 def test_all_looks_together_are_wrong_with_one_in_ten():
