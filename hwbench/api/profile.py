@@ -199,7 +199,7 @@ def _profile_device(
         return DeviceProfile(**refresh_device(request, workspace, place, listener, builder))
     from hwbench.api.campaigns import place_campaign, say_failures
     from hwbench.api.prediction import installed_target
-    from hwbench.api.tables import publish_aa, published_aa, published_rows
+    from hwbench.api.tables import publish_aa, published_aa, published_rows, tell_kept
     from hwbench.measure.store import MeasurementStore
     from hwbench.spaces import open_spaces
 
@@ -224,8 +224,14 @@ def _profile_device(
             listener=listener,
         ) as campaign,
     ):
-        result, accuracies, tables = _profile_spaces(request, workspace, campaign, listener, spaces, variants)
+        kept = (workspace, campaign, request.precisions, request.variant, "profile --retry measures them again")
+        try:
+            result, accuracies, tables = _profile_spaces(request, workspace, campaign, listener, spaces, variants)
+        except DeviceError:
+            tell_kept(*kept, listener)
+            raise
         say_failures(result.failed, listener)
+        tell_kept(*kept, listener)
         again = bool(result.ok)
         aa = publish_aa(campaign, tables, again=again, listener=listener) if request.aa else published_aa(tables)
     return DeviceProfile(

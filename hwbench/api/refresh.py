@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hwbench.api.listener import Listener
 from hwbench.api.occasions import anchors, describe_day, measure_anchors
 from hwbench.api.prediction import installed_target
-from hwbench.api.tables import publish, published_aa, rows_left_out
+from hwbench.api.tables import publish, published_aa, rows_left_out, tell_kept
 from hwbench.errors import NotMeasured
 from hwbench.latency import LatencyTable, Role, profile_command, table_path
 from hwbench.measure.store import MeasurementStore
@@ -30,7 +30,8 @@ def refresh_device(
 ) -> dict[str, Any]:
     """Measures the anchors of the tables that are there, and moves the scale of these tables to now.
 
-    Precisions without a table are passed over; none is an error.
+    An anchor that fails is told and keeps its row, so that the next refresh measures it again. Precisions without a
+    table are passed over; none is an error.
 
     Returns:
         The fields of a ``DeviceProfile``.
@@ -40,7 +41,7 @@ def refresh_device(
             by an earlier version of hwbench.
         DeviceError: The device does not answer; the same command goes on with what is left.
     """
-    from hwbench.api.campaigns import CampaignProgress, place_campaign
+    from hwbench.api.campaigns import CampaignProgress, place_campaign, say_failures
 
     started = time.monotonic()
     target = installed_target(place.name, request.runtime, request.threads)
@@ -68,6 +69,8 @@ def refresh_device(
             publish(workspace, campaign, precision, listener, variant=request.variant) for precision in precisions
         )
         rows = [row for row in map(campaign.measurement, workloads) if row is not None]
+        say_failures([row for row in rows if row.outcome is not Outcome.OK], listener)
+        tell_kept(workspace, campaign, precisions, request.variant, "the same command measures them again", listener)
     for path in tables:
         listener.say(describe_day(LatencyTable.read(path)))
     good = sum(bool(row.sessions) and row.outcome is Outcome.OK for row in rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from hwbench.latency import LatencyRow, LatencyTable, Role, SelfCheck, between_r
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.drift import by_clock
 from hwbench.measure.store_types import RowPurpose
+from hwbench.printable import counted
 from hwbench.specs import AUTO, STREAM, Outcome, Precision, Session, Target, Workload
 from hwbench.workspace import Workspace
 
@@ -29,8 +30,8 @@ def publish(
 ) -> Path:
     """Writes the table of the campaign's target from the store, merged with the rows published before.
 
-    A published row stays where the store knows nothing about its workload, or is about to measure it anew, and it was
-    taken under the same conditions.
+    A published row stays where it was taken under the same conditions and the store knows nothing about its workload,
+    is about to measure it anew, or got no latency when it did (``tell_kept`` says of how many).
     Intervals hold what all rows together show, and what rows that were measured anew differed by
     (``with_honest_intervals``). Rows of different occasions are joined on one scale (``on_one_scale``), and sessions
     are corrected with one exponent of the clock. Whole networks that were measured as candidates or to validate are
@@ -55,19 +56,18 @@ def publish(
     stored = _stored_rows(campaign, precision, corrected, variant)
     wide = with_honest_intervals([row for row, _ in stored.values()], between)
     rows = {row.workload: (row, stored[row.workload][1]) for row in wide}
-    known = _replacing(campaign)
     published = (
         LatencyTable.read(path, target=campaign.target, precision=precision, variant=variant) if path.exists() else None
     )
-    old = list(published or ())
-    kept = [row for row in old if _stays(row, campaign, known)]
-    dropped = [row for row in old if row.workload not in rows and row not in kept]
+    kept = {row.workload: row for row in _kept(published or (), campaign, rows)}
+    dropped = sum(row.workload not in rows and row.workload not in kept for row in published or ())
     if dropped:
         listener.say(
-            f"{path.name}: {len(dropped)} rows of an earlier version or of other conditions are left out; "
+            f"{path.name}: {dropped} rows of an earlier version or of other conditions are left out; "
             "the command that made them measures them again"
         )
-    one = on_one_scale(rows, log, published, kept)
+    rows = {workload: one for workload, one in rows.items() if workload not in kept}
+    one = on_one_scale(rows, log, published, list(kept.values()))
     table = LatencyTable(
         campaign.target,
         precision,
@@ -93,14 +93,58 @@ def rows_left_out(campaign: Campaign, table: LatencyTable) -> int:
     return sum(row.workload not in stored and not _stays(row, campaign, known) for row in table)
 
 
+def tell_kept(
+    workspace: Workspace,
+    campaign: Campaign,
+    precisions: Sequence[Precision],
+    variant: str,
+    again: str,
+    listener: Listener,
+) -> None:
+    """Says how many published rows got no latency when they were measured again, and so are those of before.
+
+    Args:
+        workspace: Holds the tables.
+        campaign: Its store has the failures.
+        precisions: Of the tables.
+        variant: ``stream``: the tables of new frames.
+        again: What measures these rows once more, in words.
+        listener: Hears it.
+    """
+    lacking = {*campaign.store.reopened(campaign.target, campaign.conditions)}
+    for precision in precisions:
+        rows = [row for row in published_rows(workspace, campaign.target, precision, variant) if row.stats is not None]
+        failed = [one for row in rows if row.workload in lacking and (one := campaign.measurement(row.workload))]
+        count = sum(one.outcome is not Outcome.OK for one in failed)
+        if count:
+            name = table_path(workspace.root, campaign.target, precision, variant).name
+            listener.say(
+                f"{name}: {counted(count, 'row')} got no latency when measured again; the table keeps what was "
+                f"measured before; {again}"
+            )
+
+
+def _kept(
+    published: Iterable[LatencyRow], campaign: Campaign, rows: Mapping[Workload, tuple[LatencyRow, str]]
+) -> list[LatencyRow]:
+    """The published rows that stay: those of ``rows``, which the store has, come first where they have a latency."""
+    known = _replacing(campaign)
+
+    def is_replaced(row: LatencyRow) -> bool:
+        return row.workload in rows and (rows[row.workload][0].stats is not None or row.stats is None)
+
+    return [row for row in published if _stays(row, campaign, known) and not is_replaced(row)]
+
+
 def _replacing(campaign: Campaign) -> set[Workload]:
-    """The workloads whose rows in the store replace published ones; one that is being measured anew does not yet."""
+    """The workloads whose rows in the store replace published ones; one that is measured anew only by a latency."""
     store, target = campaign.store, campaign.target
     return {*store.workloads(target)} - {*store.reopened(target, campaign.conditions)}
 
 
 def _stays(row: LatencyRow, campaign: Campaign, known: Collection[Workload]) -> bool:
-    """Whether a published row without a valid one in the store is kept: nothing is known about its workload."""
+    """Whether a published row without a latency in the store is kept: nothing is known about its workload, or it is
+    measured anew."""
     return row.workload not in known and row.conditions == campaign.fingerprint
 
 

@@ -69,11 +69,12 @@ class RowReader(SessionLog):
         return (Workload.parse(key) for (key,) in rows)
 
     def reopened(self, target: Target, conditions: Mapping[str, str]) -> Iterator[Workload]:
-        """The workloads that are to be measured anew under these conditions, and have not been yet."""
+        """The workloads that are measured anew under these conditions and have no latency of that yet: not finished, or
+        failed."""
         rows = self.database.select(
             "SELECT DISTINCT workload FROM measurements "
-            "WHERE target = ? AND conditions = ? AND outcome IS NULL AND attempt > 1 ORDER BY 1",
-            (target.key, fingerprint(conditions)),
+            "WHERE target = ? AND conditions = ? AND outcome IS NOT ? AND attempt > 1 ORDER BY 1",
+            (target.key, fingerprint(conditions), Outcome.OK.value),
         )
         return (Workload.parse(key) for (key,) in rows)
 

@@ -11,7 +11,7 @@ import pytest
 from hwbench.api import campaigns
 from hwbench.cli.main import main
 from hwbench.measure.campaign import Campaign
-from hwbench.specs import Target, Timing
+from hwbench.specs import Outcome, Target, Timing
 from hwbench.testing.fakes import FakeDevice
 from hwbench.testing.tables import installed_target, work
 from hwbench.workspace import Workspace
@@ -26,7 +26,7 @@ def fake_device(monkeypatch: pytest.MonkeyPatch, folder: Path) -> FakeDevice:
     device.places, device.version = [], ""
 
     @contextmanager
-    def place(store, workspace, place, *, threads=None, **options):
+    def place(store, workspace, place, *, threads=None, retry=False, **options):
         device.places.append(place)
         store.clock(CONDITIONS)  # as the real one does, whose sessions refer to it
         target: Target = replace(TARGET, device=place.name, threads=threads or TARGET.threads)
@@ -38,6 +38,7 @@ def fake_device(monkeypatch: pytest.MonkeyPatch, folder: Path) -> FakeDevice:
             device.measure,
             Timing(min_rounds=3, max_rounds=3),
             build_key=lambda workload: device.version,
+            retry=[one for one in Outcome if one is not Outcome.OK] if retry else [Outcome.LOST],
         )
 
     monkeypatch.setattr(campaigns, "place_campaign", place)

@@ -13,12 +13,12 @@ import hwbench
 from hwbench.api.profile import DeviceProfile
 from hwbench.cli.main import main
 from hwbench.devices import Conditions
-from hwbench.errors import InvalidValue, NotMeasured
+from hwbench.errors import DeviceLost, InvalidValue, NotMeasured
 from hwbench.latency import AdditivePredictor, LatencyTable, Role, table_path
 from hwbench.latency.anchors import anchor_rows
 from hwbench.measure.store_types import RowPurpose, fingerprint
 from hwbench.spaces import load_space
-from hwbench.specs import Architecture, Precision
+from hwbench.specs import Architecture, Outcome, Precision
 from hwbench.testing.listeners import Keeper
 from hwbench.testing.tables import space_table, work
 from hwbench.workspace import Workspace
@@ -357,6 +357,67 @@ def test_a_kill_among_the_anchors_takes_none_out_of_the_table(workspace, fake, o
     assert after.scale.factor == pytest.approx(1.08, rel=0.01)
     for row in after.rows(Role.BLOCK):
         assert row.stats.median_s == pytest.approx(work(row.workload), rel=0.02)
+
+
+@pytest.mark.parametrize("options", [{"remeasure": True}, {"space": "wider"}], ids=lambda options: next(iter(options)))
+def test_a_device_that_is_lost_takes_no_row_out_of_the_table(workspace, fake, options):
+    profile(workspace)
+    before = table(workspace)
+    a_day_passes(workspace)
+    measure, fake.measure, ears = fake.measure, lost, Keeper()
+    with pytest.raises(DeviceLost):
+        profile(workspace, ears, **options)
+    assert any("got no latency when measured again; the table keeps what was measured before" in x for x in ears.lines)
+    assert {row.workload: row.stats for row in table(workspace)} == {row.workload: row.stats for row in before}
+    fake.measure = measure
+    slower(fake, 1.08)
+    ears = Keeper()
+    profile(workspace, ears)
+    profile(workspace, ears, space="wider")
+    assert not any("got no latency" in line for line in ears.lines)
+    after = table(workspace)
+    assert after.scale.factor == pytest.approx(1.0 if "remeasure" in options else 1.08, rel=0.01)
+    factor = 1.08 if "remeasure" in options else 1.0
+    for row in after.rows(Role.BLOCK):
+        assert row.stats.median_s == pytest.approx(factor * work(row.workload), rel=0.02)
+
+
+def lost(*args, **options):
+    raise DeviceLost("the cable was pulled")
+
+
+def test_anchors_that_fail_keep_their_rows_and_the_next_refresh_measures_them_again(workspace, fake):
+    profile(workspace)
+    before = table(workspace)
+    a_day_passes(workspace)
+    slower(fake, 1.08)
+    anchors = [row.workload for row in anchor_rows(before)]
+    fake.failures = dict.fromkeys(anchors[:2], (Outcome.THROTTLED, "the device is hot"))
+    ears = Keeper()
+    device = profile(workspace, ears, refresh=True).devices[0]
+    assert (device.ok, device.failed) == (2, 2)
+    assert "2 failed:" in ears.lines
+    kept = "2 rows got no latency when measured again; the table keeps what was measured before; the same command"
+    assert any(kept in line for line in ears.lines)
+    assert [row.workload for row in anchor_rows(table(workspace))] == anchors
+    fake.failures, visits = {}, len(fake.visits)
+    device = profile(workspace, refresh=True).devices[0]
+    assert (device.ok, device.failed, set(fake.visits[visits:])) == (4, 0, set(anchors))
+    assert table(workspace).scale.factor == pytest.approx(1.08, rel=0.005)
+    for row in table(workspace).rows(Role.NETWORK):
+        assert row.stats.median_s == pytest.approx(before[row.workload].median_s, rel=0.01)
+
+
+def test_a_row_that_failed_when_measured_again_is_measured_by_retry(workspace, fake):
+    profile(workspace)
+    block = table(workspace).rows(Role.BLOCK)[0].workload
+    fake.failures = {block: (Outcome.CRASH, "killed by SIGSEGV")}
+    ears = Keeper()
+    assert profile(workspace, ears, remeasure=True).devices[0].failed == 1
+    assert any("1 row got no latency when measured again" in line for line in ears.lines)
+    assert block in table(workspace)
+    fake.failures = {}
+    assert (profile(workspace).devices[0].ok, profile(workspace, retry=True).devices[0].ok) == (0, 1)
 
 
 def test_refreshes_alone_widen_no_interval(workspace, fake):
