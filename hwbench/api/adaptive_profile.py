@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import Listener
 from hwbench.errors import DeviceError, HwbenchError
 from hwbench.measure.build_ahead import nothing_follows
+from hwbench.printable import counted
 from hwbench.specs import Outcome
 from hwbench.units import format_duration
 
@@ -144,22 +145,33 @@ class AdaptiveProfile:
         return self._result, tuple(course.ended for course in courses if course.ended)
 
     def _measure_again(self, courses: Sequence[_Course]) -> None:
-        """What is asked again of rows that are there: failed ones with ``--retry``, all with ``--remeasure``."""
-        if not (self.request.retry or self.request.remeasure):
+        """What is asked again of rows that are there: failed ones with ``--retry``, all with ``--remeasure``, the
+        oldest first; and what an earlier command asked again and has not measured since, whatever the options.
+        """
+        request, campaign = self.request, self.campaign
+        reopened = {*campaign.store.reopened(campaign.target, campaign.conditions)}
+        if not (request.retry or request.remeasure or reopened):
             return
         again: list[Workload] = []
+        unfinished: list[Workload] = []
         for course in courses:
             table = self._table(course)
-            course.walk.batch(table)
-            walked = set(course.walk.walked()) - self.fresh
-            for row in table:
-                failed = row.outcome is not Outcome.OK
-                if row.workload in walked and (self.request.remeasure or failed):
-                    again.append(row.workload)
-        if self.request.remeasure:
-            count = self.campaign.reopen(again[: self._left])
-            self.listener.say(f"{count} measured rows are measured again; interrupted, go on without --remeasure")
-        self._measure(again)
+            unfinished += campaign.missing(row.workload for row in table if row.workload in reopened)
+            if request.retry or request.remeasure:
+                course.walk.batch(table)
+                walked = set(course.walk.walked()) - self.fresh
+                rows = [row for row in table if row.workload in walked]
+                again += [row.workload for row in rows if request.remeasure or row.outcome is not Outcome.OK]
+        if request.remeasure:
+            by_age = campaign.by_age([*unfinished, *again])
+            again = by_age[: self._left]
+            text = f"{campaign.reopen(again)} measured rows are measured again; interrupted, go on without --remeasure"
+            others = len(by_age) - len(again)
+            self.listener.say(f"{text}; --limit leaves {others} to the next --remeasure" if others else text)
+        elif unfinished:
+            rows_left = counted(len(unfinished), "row")
+            self.listener.say(f"{rows_left} that an earlier command left to be measured again: measured first")
+        self._measure(dict.fromkeys([*unfinished, *again]))
 
     def _step(self, course: _Course, others: Sequence[_Course]) -> None:
         from hwbench.studies.profiling_walk import StopReason
@@ -200,7 +212,7 @@ class AdaptiveProfile:
             return list(batch)
         return [*batch, *variant_rows([one for one in batch if Role.of(one) is Role.BLOCK], self.variants)]
 
-    def _measure(self, workloads: Sequence[Workload], following: Following = nothing_follows) -> None:
+    def _measure(self, workloads: Iterable[Workload], following: Following = nothing_follows) -> None:
         known = {one.workload for one in self._result.measurements}
         wanted = [workload for workload in workloads if workload not in known]
         self.campaign.store.claim(wanted, self.campaign.target)
@@ -235,7 +247,7 @@ class AdaptiveProfile:
         return {
             StopReason.ACCURACY: f"{text}; goal {goal:.1%} reached, {others}",
             StopReason.ROWS: f"{text}; all rows are measured",
-            StopReason.LIMIT: f"{text}; --limit reached, the same command goes on",
+            StopReason.LIMIT: f"{text}; --limit reached, {self.request.going_on} goes on",
             StopReason.LEVEL: f"{text}; goal {goal:.1%} not reached, but more rows hardly help any more: {others}",
         }[StopReason(stopped)]
 

@@ -276,7 +276,7 @@ def _profile_spaces(
                 accuracies.append(table)
                 rows = f"{table.precision}: {table.rows} of {table.rows_of_space} rows"
                 if table.stopped == StopReason.LIMIT:
-                    rows += f"; --limit {request.limit} reached, the same command goes on"
+                    rows += f"; --limit {request.limit} reached, {request.going_on} goes on"
                 speaking.say(rows)
             continue
         _tell_few_networks(request, space, speaking)
@@ -390,7 +390,8 @@ class _Profiling:
         """Every row that is asked for, up to the limit."""
         limit = self.request.limit
         if self.request.remeasure:
-            count = self.campaign.reopen([one for one in workloads if one not in self.fresh][:limit])
+            again = self._to_remeasure(workloads, limit)
+            workloads, count = [*again, *workloads], self.campaign.reopen(again)
             self.listener.say(f"{count} measured rows are measured again; interrupted, go on without --remeasure")
         measured = len(self.campaign.missing(workloads)[:limit])
         result = self._measure(workloads, limit)
@@ -400,8 +401,15 @@ class _Profiling:
         known = set(workloads)
         within = [workload for workload in self._within_budget(variants) if workload not in known]
         if self.request.remeasure:
-            self.campaign.reopen([one for one in within if one not in self.fresh][:left])
+            again = self._to_remeasure(within, left)
+            self.campaign.reopen(again)
+            within = [*again, *within]
         return result.plus(self._measure(within, left))
+
+    def _to_remeasure(self, workloads: Sequence[Workload], limit: int | None) -> list[Workload]:
+        """Which of some workloads ``--remeasure`` takes: what is unfinished, then the oldest rows, up to the limit."""
+        known = {*self.campaign.store.workloads(self.campaign.target)} - self.fresh
+        return self.campaign.by_age(one for one in workloads if one in known)[:limit]
 
     def accuracy(self, path: Path) -> TableAccuracy:
         """How good a table is whose rows were not chosen, by its calibration networks."""
@@ -426,8 +434,7 @@ class _Profiling:
 
         result = self.campaign.run(workloads, CampaignProgress(self.listener), limit=limit)
         if limit is not None and self.campaign.missing(workloads):
-            again = "the same command without --remeasure" if self.request.remeasure else "the same command"
-            self.listener.say(f"--limit reached, {again} goes on")
+            self.listener.say(f"--limit reached, {self.request.going_on} goes on")
         return result
 
     def _within_budget(self, variants: Sequence[str]) -> list[Workload]:

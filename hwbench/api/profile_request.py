@@ -126,6 +126,11 @@ class ProfileRequest:
         return parse_precisions(self.precision)
 
     @property
+    def going_on(self) -> str:
+        """The command that goes on where this one ended, in words."""
+        return "the same command without --remeasure" if self.remeasure else "the same command"
+
+    @property
     def budget_s(self) -> float | None:
         """The budget in seconds."""
         return None if self.budget is None else parse_duration(self.budget, name="--budget")

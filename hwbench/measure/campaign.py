@@ -196,6 +196,11 @@ class Campaign:
         """Makes the finished rows of these workloads missing again; returns of how many there were rows."""
         return self.store.reopen(workloads, self.target, self.timing, self.conditions)
 
+    def by_age(self, workloads: Iterable[Workload]) -> list[Workload]:
+        """Workloads, those first that have no finished row, then those whose rows ended the longest ago."""
+        ended_at = self.store.ended_at(self.target, self.timing, self.conditions)
+        return sorted(dict.fromkeys(workloads), key=lambda workload: ended_at.get(workload, ""))
+
     def missing(self, workloads: Iterable[Workload]) -> list[Workload]:
         """The workloads that have no finished row, in their order."""
         return self.store.missing(

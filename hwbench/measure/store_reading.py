@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 from hwbench.measure.store_frame import measurements_frame
 from hwbench.measure.store_sessions import SessionLog
-from hwbench.measure.store_types import IDENTITY, RowPurpose, StoredRow, fingerprint, row_identity, trusted
+from hwbench.measure.store_types import (
+    IDENTITY,
+    RowPurpose,
+    StoredRow,
+    fingerprint,
+    row_identity,
+    timing_key,
+    trusted,
+)
 from hwbench.specs import Measurement, Outcome, Session, Target, Timing, Workload
 
 if TYPE_CHECKING:
@@ -77,6 +85,15 @@ class RowReader(SessionLog):
             (target.key, fingerprint(conditions), Outcome.OK.value),
         )
         return (Workload.parse(key) for (key,) in rows)
+
+    def ended_at(self, target: Target, timing: Timing, conditions: Mapping[str, str]) -> dict[Workload, str]:
+        """When the latest row of each workload ended (UTC, ISO 8601); empty where none has ended since it was begun."""
+        rows = self.database.select(
+            "SELECT workload, coalesce(max(finished_at), '') FROM measurements "
+            "WHERE target = ? AND timing = ? AND conditions = ? GROUP BY workload",
+            (target.key, timing_key(timing), fingerprint(conditions)),
+        )
+        return {Workload.parse(key): moment for key, moment in rows}
 
     def conditions_of(self, digest: str) -> dict[str, str] | None:
         """The conditions with this ``fingerprint``, or None."""

@@ -75,6 +75,47 @@ def test_a_large_space_is_profiled_until_it_is_known_well_enough(workspace, fake
     assert np.median(errors) <= found.accuracy
 
 
+def profiled(workspace, **options):
+    """What is said, and the rows of the table by now."""
+    ears = Keeper()
+    hwbench.profile(hwbench.ProfileRequest(**REQUEST | options), ears, workspace=workspace)
+    return ears.lines, LatencyTable.read(table_path(workspace.root, TARGET, INT8))
+
+
+def is_slower(row):
+    return row.stats.median_s > 1.2 * work(row.workload)
+
+
+def test_an_interrupted_remeasurement_goes_on_without_the_option(workspace, fake):
+    _, before = profiled(workspace)
+    fake.law = lambda workload: 1.5 * work(workload)
+    fake.interrupt_after = len(fake.visits) + 60
+    with pytest.raises(KeyboardInterrupt):
+        profiled(workspace, remeasure=True)
+    heard, after = profiled(workspace)
+    left = f"{len(before)} rows that an earlier command left to be measured again: measured first"
+    assert left in heard
+    assert all(map(is_slower, after))
+    visits = len(fake.visits)
+    assert not any("measured first" in line for line in profiled(workspace)[0])
+    assert len(fake.visits) == visits
+
+
+def test_remeasurements_with_a_limit_take_other_rows_each_time(workspace, fake):
+    _, before = profiled(workspace)
+    fake.law = lambda workload: 1.5 * work(workload)
+    limit, visits = len(before) // 2 + 1, len(fake.visits)
+    heard, _ = profiled(workspace, remeasure=True, limit=limit)
+    assert any(line.endswith("--limit reached, the same command without --remeasure goes on") for line in heard)
+    assert any(line.endswith(f"; --limit leaves {len(before) - limit} to the next --remeasure") for line in heard)
+    first = set(fake.visits[visits:])
+    visits = len(fake.visits)
+    profiled(workspace, remeasure=True, limit=limit)
+    second = set(fake.visits[visits:])
+    assert (len(first), len(second)) == (limit, limit)
+    assert first | second == {row.workload for row in before}
+
+
 def test_all_rows_and_what_is_no_accuracy(workspace, fake, monkeypatch):
     values = as_json(monkeypatch, workspace, "profile", *TYPED, "--all-rows", "--limit", "30", "--calibrate", "1")
     assert (values["ok"], values["stopped"], values["rows_of_space"], values["accuracy"]) == (30, "limit", 516, None)

@@ -114,6 +114,17 @@ def test_rows_are_measured_again_under_either_spelling(workspace, fake, monkeypa
         assert as_json(monkeypatch, workspace, "profile", *TYPED, spelling)["ok"] == 6
 
 
+def test_a_limit_of_what_is_measured_again_takes_the_oldest_rows(workspace, fake):
+    hwbench.profile(hwbench.ProfileRequest(**FEW), workspace=workspace)
+    taken = []
+    for _ in range(2):
+        visits = len(fake.visits)
+        hwbench.profile(hwbench.ProfileRequest(**FEW | {"limit": 3}, remeasure=True), workspace=workspace)
+        taken.append(set(fake.visits[visits:]))
+    assert [len(one) for one in taken] == [3, 3]
+    assert not taken[0] & taken[1]
+
+
 @pytest.mark.parametrize(("networks", "few"), [(0, False), (1, True), (2, True), (3, False)])
 def test_too_few_networks_to_search_by_are_told_before_anything_is_measured(workspace, fake, networks, few):
     ears = Keeper()
