@@ -220,8 +220,8 @@ class AdaptiveProfile:
         if missing and not self._measured:
             self.begin(missing)
         measured = self.campaign.run(wanted, self._progress, limit=self._left, following=following)
-        self._measured += len(missing[: self._left])
-        self._left = None if self._left is None else self._left - len(missing[: self._left])
+        self._measured += measured.tried
+        self._left = None if self._left is None else self._left - measured.tried
         self._result = self._result.plus(measured)
 
     def _table(self, course: _Course) -> LatencyTable:

@@ -268,7 +268,7 @@ def _profile_spaces(
     result, accuracies, tables = campaign.run(()), list[TableAccuracy](), tuple[Path, ...]()
     for number, space in enumerate(spaces):
         speaking = SpaceListener(listener, space.name, len(spaces))
-        left = None if request.limit is None else request.limit - len(result.measurements) + len(result.skipped)
+        left = None if request.limit is None else request.limit - result.tried
         if left == 0:
             unmeasured = _Profiling(request, workspace, campaign, speaking, space)
             for path in tables:
@@ -393,9 +393,8 @@ class _Profiling:
             again = self._to_remeasure(workloads, limit)
             workloads, count = [*again, *workloads], self.campaign.reopen(again)
             self.listener.say(f"{count} measured rows are measured again; interrupted, go on without --remeasure")
-        measured = len(self.campaign.missing(workloads)[:limit])
         result = self._measure(workloads, limit)
-        left = None if limit is None else limit - measured
+        left = None if limit is None else limit - result.tried
         if self.request.budget is None or left == 0:
             return result
         known = set(workloads)

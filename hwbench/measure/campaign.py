@@ -84,7 +84,8 @@ class CampaignWatch:
 class CampaignResult:
     """The rows of all workloads asked for, in their order.
 
-    ``ok`` were measured by this call, ``skipped`` by an earlier one; ``failed`` has the failures of both.
+    ``ok`` were measured by this call, ``skipped`` by an earlier one; ``failed`` has the failures of both. ``tried`` is
+    how many this call went for, whatever came of them.
     """
 
     target: Target
@@ -93,6 +94,7 @@ class CampaignResult:
     failed: tuple[Measurement, ...]
     skipped: tuple[Measurement, ...]
     seconds: float
+    tried: int
 
     def plus(self, later: CampaignResult) -> CampaignResult:
         """Both results as one; a workload that both have is told as by the first."""
@@ -108,6 +110,7 @@ class CampaignResult:
             self.failed + more(later.failed),
             self.skipped + more(later.skipped),
             self.seconds + later.seconds,
+            self.tried + later.tried,
         )
 
 
@@ -217,6 +220,7 @@ class Campaign:
             failed=tuple(row for row in rows if row.outcome is not Outcome.OK),
             skipped=tuple(row for row in good if row.workload not in fresh),
             seconds=seconds,
+            tried=len(fresh),
         )
 
     def measurement(self, workload: Workload) -> Measurement | None:

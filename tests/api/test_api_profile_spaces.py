@@ -11,7 +11,7 @@ from hwbench.api.search_devices import SpaceListener
 from hwbench.errors import InfeasibleBudget, InvalidValue, UnknownName
 from hwbench.latency import LatencyTable, Role, rows_of_space, table_path
 from hwbench.spaces import load_space
-from hwbench.specs import Precision
+from hwbench.specs import Outcome, Precision
 from hwbench.testing.listeners import Keeper
 from hwbench.testing.small_spaces import SMALL_SPACES, add_small_spaces
 from hwbench.workspace import Workspace
@@ -71,6 +71,15 @@ def test_a_limit_is_for_all_spaces_together(workspace, fake):
     assert of_spaces == [(name, "limit", True) for name in NAMES]
     whole = hwbench.profile(hwbench.ProfileRequest(**REQUEST), workspace=workspace).devices[0]
     assert whole.ok + 5 == len(table_of(workspace))
+
+
+@pytest.mark.parametrize("limit", [5, 12])
+def test_failures_of_earlier_commands_use_up_no_limit(workspace, fake, limit):
+    parts = list(load_space(workspace, NAMES[0]).parts(INT8, num_classes=8))
+    fake.failures = dict.fromkeys(parts[:8], (Outcome.CRASH, "killed by SIGSEGV"))
+    first = hwbench.profile(hwbench.ProfileRequest(**REQUEST | {"space": NAMES[0]}), workspace=workspace).devices[0]
+    profile = hwbench.profile(hwbench.ProfileRequest(**REQUEST, limit=limit), workspace=workspace).devices[0]
+    assert (first.failed, profile.ok, profile.failed) == (8, limit, 8)
 
 
 @pytest.mark.parametrize(("limit", "stopped"), [(3, ["limit", "limit"]), (4, ["rows", "limit"]), (8, ["rows", "rows"])])
