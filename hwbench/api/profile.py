@@ -363,12 +363,12 @@ class _Profiling:
         self.campaign.store.claim(workloads, self.campaign.target)
         begin(self.campaign.missing(workloads))
         try:
-            result = self._all(workloads, variants)
+            result, asked = self._all(workloads, variants)
         except DeviceError:
             self.publish()
             raise
         end_occasion(*place, time.monotonic() - started, self.request.precisions, watch, self.request.variant)
-        return result, tuple(self.accuracy(path) for path in self.publish())
+        return result, tuple(self.accuracy(path, asked) for path in self.publish())
 
     def publish(self) -> tuple[Path, ...]:
         """The tables as the store has them now."""
@@ -386,8 +386,8 @@ class _Profiling:
             variant=self.request.variant,
         )
 
-    def _all(self, workloads: Sequence[Workload], variants: Sequence[str]) -> CampaignResult:
-        """Every row that is asked for, up to the limit."""
+    def _all(self, workloads: Sequence[Workload], variants: Sequence[str]) -> tuple[CampaignResult, Sequence[Workload]]:
+        """Every row that is asked for, up to the limit; and which those are, none where the limit leaves that open."""
         limit = self.request.limit
         if self.request.remeasure:
             again = self._to_remeasure(workloads, limit)
@@ -395,23 +395,30 @@ class _Profiling:
             self.listener.say(f"{count} measured rows are measured again; interrupted, go on without --remeasure")
         result = self._measure(workloads, limit)
         left = None if limit is None else limit - result.tried
-        if self.request.budget is None or left == 0:
-            return result
+        if self.request.budget is None:
+            return result, workloads
+        if left == 0:
+            return result, ()
         known = set(workloads)
         within = [workload for workload in self._within_budget(variants) if workload not in known]
         if self.request.remeasure:
             again = self._to_remeasure(within, left)
             self.campaign.reopen(again)
             within = [*again, *within]
-        return result.plus(self._measure(within, left))
+        return result.plus(self._measure(within, left)), [*workloads, *within]
 
     def _to_remeasure(self, workloads: Sequence[Workload], limit: int | None) -> list[Workload]:
         """Which of some workloads ``--remeasure`` takes: what is unfinished, then the oldest rows, up to the limit."""
         known = {*self.campaign.store.workloads(self.campaign.target)} - self.fresh
         return self.campaign.by_age(one for one in workloads if one in known)[:limit]
 
-    def accuracy(self, path: Path) -> TableAccuracy:
-        """How good a table is whose rows were not chosen, by its calibration networks."""
+    def accuracy(self, path: Path, asked: Sequence[Workload] = ()) -> TableAccuracy:
+        """How good a table is whose rows were not chosen, by its calibration networks.
+
+        Args:
+            path: The table.
+            asked: What was to be measured, of any precision; empty: the space, whose networks alone may be asked for.
+        """
         from hwbench.latency import LatencyTable, rows_of_space
         from hwbench.studies.profiling_walk import StopReason, whole_accuracy
 
@@ -419,12 +426,10 @@ class _Profiling:
         parts = list(self.space.parts(table.precision, num_classes=self.request.classes))
         table = rows_of_space(table, parts)
         rows = sum(part in table for part in parts)
-        if self.request.networks_only:
-            networks = _workloads(self.request, self.space, ())
-            lacking = bool(self.campaign.missing(one for one in networks if one.precision is table.precision))
-        else:
-            lacking = rows < len(parts)
-        limited = self.request.limit is not None and lacking
+        asked = asked or (_workloads(self.request, self.space, ()) if self.request.networks_only else parts)
+        # A row that failed has been measured, and one of a device that was lost has not.
+        lacking = self.campaign.missing(one for one in asked if one.precision is table.precision)
+        limited = self.request.limit is not None and bool(lacking)
         stopped = StopReason.LIMIT if limited else StopReason.ROWS
         return TableAccuracy.of(table.precision, (rows, len(parts)), whole_accuracy(table, self.space), stopped)
 

@@ -82,6 +82,22 @@ def test_failures_of_earlier_commands_use_up_no_limit(workspace, fake, limit):
     assert (first.failed, profile.ok, profile.failed) == (8, limit, 8)
 
 
+def test_failed_rows_are_not_left_out_by_a_limit(workspace, fake):
+    failed = next(iter(load_space(workspace, NAMES[0]).parts(INT8, num_classes=8)))
+    fake.failures, ears = {failed: (Outcome.CRASH, "killed by SIGSEGV")}, Keeper()
+    profile = hwbench.profile(hwbench.ProfileRequest(**REQUEST, limit=5000), ears, workspace=workspace).devices[0]
+    assert (profile.failed, [one.stopped for one in profile.accuracies]) == (1, ["rows", "rows"])
+    request = hwbench.ProfileRequest(**REQUEST | {"space": NAMES[0]}, limit=1)
+    assert hwbench.profile(request, ears, workspace=workspace).devices[0].accuracies[0].stopped == "rows"
+    assert not any("--limit" in line for line in ears.lines)
+
+
+def test_a_limit_that_holds_all_within_a_budget_ends_no_profile(workspace, fake):
+    request = hwbench.ProfileRequest(**REQUEST | {"space": NAMES[0]}, budget="0.1ms", limit=5000)
+    (found,) = hwbench.profile(request, workspace=workspace).devices[0].accuracies
+    assert (found.stopped, found.rows < found.rows_of_space) == ("rows", True)
+
+
 @pytest.mark.parametrize(("limit", "stopped"), [(3, ["limit", "limit"]), (4, ["rows", "limit"]), (8, ["rows", "rows"])])
 def test_networks_alone_are_stopped_by_a_limit_that_leaves_some_out(workspace, fake, limit, stopped):
     request = hwbench.ProfileRequest(**REQUEST, calibrate=4, networks_only=True, limit=limit)
