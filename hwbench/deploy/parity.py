@@ -147,7 +147,8 @@ def compare(
     with torch.inference_mode():
         for video, view in clips.views():
             after = torch.from_numpy(run(frames_to_batch(view).contiguous().numpy()).copy())
-            result.add(video, module(view), after, None if start is None else start(view))
+            # A module may change its input in place.
+            result.add(video, module(view.clone()), after, None if start is None else start(view.clone()))
             progress(len(result.videos), len(clips))
     return result
 
@@ -173,7 +174,8 @@ def check_deploy_form(
     deployed, doubled = deploy(module), copy.deepcopy(module).double()
     exact = deploy(doubled)
     with torch.inference_mode():
-        fp32 = relative_error(module(view).double(), deployed(frames_to_batch(view)).double())
+        # Both may change their input in place.
+        fp32 = relative_error(module(view.clone()).double(), deployed(frames_to_batch(view.clone())).double())
         fp64 = relative_error(doubled(view.double()), exact(frames_to_batch(view.double())))
     for name, error, bound in (("", fp32, MAX_RELATIVE_ERROR), (" in double precision", fp64, MAX_FP64_ERROR)):
         if not error <= bound:

@@ -256,7 +256,7 @@ def clip_of(name: ModelName | str, input: TensorSpec) -> torch.Tensor:
 
 
 def answer(name: ModelName | str, module: nn.Module, clip: torch.Tensor) -> torch.Tensor:
-    """What a model in eval mode returns for a clip: logits (1, classes).
+    """What a model in eval mode returns for a clip, which is left as it is: logits (1, classes).
 
     Raises:
         InvalidValue: It does not take the clip.
@@ -264,7 +264,7 @@ def answer(name: ModelName | str, module: nn.Module, clip: torch.Tensor) -> torc
     """
     try:
         with torch.no_grad():
-            logits = module.eval()(clip)
+            logits = module.eval()(clip.clone())
     except (Exception, SystemExit) as error:  # the model's own code
         if is_ending(error):
             raise
@@ -384,10 +384,10 @@ def _first_without_clip(parts: Sequence[tuple[str, nn.Module]], x: torch.Tensor)
 
 
 def _passed(name: str, part: nn.Module, x: Any) -> Any:
-    """What a block in eval mode gives."""
+    """What a block in eval mode gives; its input is left as it is, also where the block changes it in place."""
     try:
         with torch.no_grad():
-            return part.eval()(x)
+            return part.eval()(x.clone() if isinstance(x, torch.Tensor) else x)
     except Exception as error:  # the model's own code
         raise InvalidValue(f"block {name!r} does not take what reaches it: {_line(error)}; {_WAY_OUT}") from error
 

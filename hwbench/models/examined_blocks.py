@@ -70,7 +70,7 @@ def _counted(part: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, tuple[int,
     hooks = [layer.register_forward_hook(add) for layer in part.modules()]
     try:
         with torch.no_grad(), _spelled_out_attention(), FlopCounterMode(display=False) as counter:
-            y: torch.Tensor = part(x)
+            y: torch.Tensor = part(x.clone())
     finally:
         for hook in hooks:
             hook.remove()

@@ -166,7 +166,8 @@ class TrainingStep:
 
     def _loss(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         with self._arithmetic():
-            logits = self._forward(x)
+            # A network may change its clips in place, and the teacher sees the same.
+            logits = self._forward(x if self.teacher is None else x.clone())
         loss = classification_loss(logits.float(), targets, self.recipe)
         if self.teacher is None:
             return loss

@@ -1,11 +1,18 @@
 """What is asked of a file in each precision."""
 
-import pytest
+from collections.abc import Iterator
 
+import pytest
+import torch
+from torch import nn
+
+from hwbench.blocks.graph import deploy_graph
 from hwbench.deploy.manifest import ParityRecord
-from hwbench.deploy.parity import check_parity
+from hwbench.deploy.parity import check_deploy_form, check_parity, compare
 from hwbench.errors import ParityFailed
-from hwbench.specs import Precision
+from hwbench.models import Unfolded, frames_to_batch
+from hwbench.runtimes.runners import FloatArray
+from hwbench.specs import Precision, TensorSpec
 
 
 def parity(sqnr_db: float) -> ParityRecord:
@@ -27,3 +34,58 @@ def test_the_least_sqnr_of_a_precision(precision: str, trained: bool, least: flo
     check_parity(parity(least), Precision(precision), trained=trained)
     with pytest.raises(ParityFailed, match=f"SQNR of {least - 0.1:.1f} dB .* at least {least} dB"):
         check_parity(parity(least - 0.1), Precision(precision), trained=trained)
+
+
+CLIP = TensorSpec(1, 3, 4, 8, 8)
+
+
+class InPlace(nn.Module):
+    """Normalises the clip where it lies, as ``transforms.functional.normalize(x, ..., inplace=True)`` does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv3d(3, 4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x -= 0.45
+        return torch.relu(self.conv(x.div_(0.225))).mean((2, 3, 4))
+
+
+class Noise:
+    """The same clips every time, as those that an export without videos compares on."""
+
+    def __init__(self, count: int = 4) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.clips = [torch.randn(CLIP.shape, generator=generator) for _ in range(count)]
+
+    def __len__(self) -> int:
+        return len(self.clips)
+
+    def views(self) -> Iterator[tuple[int, torch.Tensor]]:
+        yield from enumerate(self.clips)
+
+
+def test_a_model_that_changes_its_clip_in_place_is_compared_on_the_clip_as_it_was() -> None:
+    torch.manual_seed(0)
+    module, noise = InPlace().eval(), Noise()
+    kept = [clip.clone() for clip in noise.clips]
+    deployed, error = check_deploy_form(module, lambda m: Unfolded(m, CLIP), noise.clips[0])
+    assert error.fp32 == error.fp64 == 0
+
+    def run(frames: FloatArray) -> FloatArray:
+        with torch.no_grad():
+            answer: FloatArray = deployed(torch.from_numpy(frames.copy())).numpy()
+        return answer
+
+    for _ in range(2):
+        comparison = compare(module, run, noise, lambda *_: None, start=module)
+        assert torch.equal(torch.cat(comparison.before), torch.cat(comparison.after))
+        assert torch.equal(torch.cat(comparison.before), torch.cat(comparison.start))
+    assert all(torch.equal(clip, before) for clip, before in zip(noise.clips, kept, strict=True))
+
+
+def test_a_model_that_changes_its_clip_in_place_is_rewritten() -> None:
+    torch.manual_seed(0)
+    module, clip = InPlace().eval(), torch.randn(CLIP.shape)
+    with torch.no_grad():
+        assert torch.allclose(deploy_graph(module, clip)(frames_to_batch(clip)), module(clip), 1e-5, 1e-5)

@@ -226,6 +226,18 @@ class Unreached(Lazy):
         super().__init__()
         self.spare = nn.LazyLinear(3)
 
+class Normalise(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(0.225))
+    def forward(self, x):
+        return x.sub_(0.45).div_(self.scale)
+
+class InPlace(nn.Sequential):
+    input_shape = (1, 3, 4, 10, 10)
+    def __init__(self, num_classes=5):
+        super().__init__(Normalise(), stem(), Logits(num_classes))
+
 class Frozen(Chain):
     def __init__(self, num_classes=5):
         super().__init__(num_classes)
@@ -267,6 +279,15 @@ def loaded(package, function, num_classes=None):
 def test_what_a_name_is(text, module, function, clip):
     name = ModelName.match(text)
     assert name == (None if module is None else ModelName(module, function, clip))
+
+
+def test_blocks_that_change_their_input_in_place_are_a_chain_as_well(package):
+    model = loaded(package, "InPlace")
+    assert model.names == ("0", "1", "2")
+    clip = torch.randn(model.input.shape)
+    kept = clip.clone()
+    by_hand.answer("in place", model.make(), clip)
+    assert torch.equal(clip, kept)
 
 
 def test_blocks_are_told_as_they_are(package):

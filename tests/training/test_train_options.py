@@ -111,6 +111,25 @@ def test_a_teacher_is_learnt_from(clips: Clips) -> None:
     assert not same(student, alone)
 
 
+class InPlace(Tiny):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.sub_(3.0))
+
+
+def test_a_teacher_sees_the_clips_that_a_student_changes_in_place(clips: Clips) -> None:
+    views = torch.cat([clips[0][i].views for i in range(8)])
+    seen: list[float] = []
+
+    class Teacher(Tiny):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(x.mean().item())
+            return super().forward(x)
+
+    recipe = replace(RECIPE, epochs=1, distill_weight=0.5)
+    fit(InPlace(), clips[0], None, recipe, resources=CPU, teacher=Teacher().eval())
+    assert min(seen) > views.mean().item() - 2.0
+
+
 def test_targets_of_several_classes_train_with_bce_alone(clips: Clips, monkeypatch: pytest.MonkeyPatch) -> None:
     from hwbench.data import loading
 

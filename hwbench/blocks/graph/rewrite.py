@@ -189,7 +189,7 @@ class Rewriter:
 def exported(model: nn.Module, clips: Clips) -> torch.export.ExportedProgram:
     """The graph of the model without operations in place."""
     try:
-        inputs = (clips,) if isinstance(clips, torch.Tensor) else clips
+        inputs = _own((clips,) if isinstance(clips, torch.Tensor) else clips)
         program: torch.export.ExportedProgram = torch.export.export(model, inputs, strict=False)
         return program.run_decompositions({})  # type: ignore[no-any-return]
     except Exception as error:  # the model's own code runs in it, which raises what it likes
@@ -202,7 +202,7 @@ def _answer(model: nn.Module, clips: tuple[torch.Tensor, ...], *, several: bool)
     """What the model returns for a clip, or for one of each pathway: one tensor, or several where that is asked for."""
     shape = " and ".join("x".join(map(str, clip.shape)) for clip in clips)
     try:
-        leaves = pytree.tree_leaves(model(*clips))
+        leaves = pytree.tree_leaves(model(*_own(clips)))
     except HwbenchError:
         raise
     except Exception as error:
@@ -213,6 +213,11 @@ def _answer(model: nn.Module, clips: tuple[torch.Tensor, ...], *, several: bool)
     if not fits or not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
         raise UnsupportedModule(f"{type(model).__name__} returns {len(leaves)} values; expected one tensor")
     return leaves
+
+
+def _own(clips: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """Copies for a model that may change its input in place, as ``x -= mean``."""
+    return tuple(clip.clone() for clip in clips)
 
 
 def _prove(expected: torch.Tensor, got: torch.Tensor) -> None:
