@@ -74,12 +74,8 @@ class OutputComparison:
         Raises:
             CheckFailed: One is not finite.
         """
-        for name, logits in (("original module", before), ("exported file", after)):
-            if not torch.isfinite(logits).all():
-                raise CheckFailed(
-                    f"the logits of the {name} are not finite numbers; its weights are damaged, or a value is beyond "
-                    "65504, the largest of fp16: export --precision fp32"
-                )
+        _check_finite("original module", before)
+        _check_finite("exported file", after)
         self.before.append(before.double())
         self.after.append(after.double())
         self.videos.append(video)
@@ -111,6 +107,14 @@ class OutputComparison:
             return found
         precisions = before.mean_average_precision(), after.mean_average_precision()
         return replace(found, mean_ap_before=precisions[0], mean_ap_after=precisions[1])
+
+
+def _check_finite(name: str, logits: torch.Tensor) -> None:
+    if not torch.isfinite(logits).all():
+        raise CheckFailed(
+            f"the logits of the {name} are not finite numbers; its weights are damaged, or a value is beyond "
+            "65504, the largest of fp16: export --precision fp32"
+        )
 
 
 def judged(logits: Sequence[torch.Tensor], seen: Sequence[int], videos: VideoList) -> VideoScores:
@@ -167,15 +171,19 @@ def check_deploy_form(
     """The deploy form of a module, and its error on a clip (1, 3, T, H, W) before anything is lowered.
 
     Raises:
-        ParityFailed: It is above a bound.
+        CheckFailed: A logit of the module is not finite: its weights are damaged.
+        ParityFailed: The error is above a bound.
     """
     from hwbench.models import frames_to_batch
 
+    with torch.inference_mode():
+        original = module(view.clone())  # a module may change its input in place
+    # Not finite numbers differ from anything, which is no defect of the deploy form.
+    _check_finite("original module", original)
     deployed, doubled = deploy(module), copy.deepcopy(module).double()
     exact = deploy(doubled)
     with torch.inference_mode():
-        # Both may change their input in place.
-        fp32 = relative_error(module(view.clone()).double(), deployed(frames_to_batch(view.clone())).double())
+        fp32 = relative_error(original.double(), deployed(frames_to_batch(view.clone())).double())
         fp64 = relative_error(doubled(view.double()), exact(frames_to_batch(view.double())))
     for name, error, bound in (("", fp32, MAX_RELATIVE_ERROR), (" in double precision", fp64, MAX_FP64_ERROR)):
         if not error <= bound:

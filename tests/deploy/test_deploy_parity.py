@@ -9,7 +9,7 @@ from torch import nn
 from hwbench.blocks.graph import deploy_graph
 from hwbench.deploy.manifest import ParityRecord
 from hwbench.deploy.parity import check_deploy_form, check_parity, compare
-from hwbench.errors import ParityFailed
+from hwbench.errors import CheckFailed, ParityFailed
 from hwbench.models import Unfolded, frames_to_batch
 from hwbench.runtimes.runners import FloatArray
 from hwbench.specs import Precision, TensorSpec
@@ -89,3 +89,13 @@ def test_a_model_that_changes_its_clip_in_place_is_rewritten() -> None:
     module, clip = InPlace().eval(), torch.randn(CLIP.shape)
     with torch.no_grad():
         assert torch.allclose(deploy_graph(module, clip)(frames_to_batch(clip)), module(clip), 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_damaged_weights_are_no_defect_of_the_deploy_form(value: float) -> None:
+    module = InPlace().eval()
+    with torch.no_grad():
+        module.conv.weight[0] = value
+    for deploy in (lambda m: Unfolded(m, CLIP), lambda m: deploy_graph(m, torch.zeros(CLIP.shape))):
+        with pytest.raises(CheckFailed, match="original module are not finite numbers; its weights are damaged"):
+            check_deploy_form(module, deploy, torch.randn(CLIP.shape))
