@@ -122,6 +122,8 @@ def export(
             streaming=Streaming(request.memory) if request.streaming else None,
         )
     _say_observer(deployed, listener)
+    for reason in deployed.manifest.parity.reasons:
+        listener.say(reason)
     if not is_our_page(page := request.out / RUN):
         listener.say(f"{page} is none of hwbench and stays as it is: no page says how to run this model")
     return ExportResult(deployed, round(time.monotonic() - start, 1))
@@ -207,6 +209,8 @@ def summary(deployed: DeployedModel) -> dict[str, Any]:
         "sqnr_db": round(parity.sqnr_db, 2),
         "max_abs_error": parity.max_abs_error,
         "same_top1": parity.same_top1,
+        "centred_sqnr_db": None if parity.centred_sqnr_db is None else round(parity.centred_sqnr_db, 2),
+        "parity_reasons": list(parity.reasons),
         "inputs": parity.inputs,
         "top1_before": accuracy.top1_before,
         "top1_after": accuracy.top1_after,

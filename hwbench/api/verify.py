@@ -96,17 +96,20 @@ class VerifyResult:
             "precision": self.precision,
             "sha256": self.sha256,
             **asdict(self.verification),
+            "reasons": list(self.verification.reasons),
         }
 
     def check(self) -> None:
         """Raises ParityFailed where the file computes something else."""
         if not self.agrees:
             frame = self.verification.differs_from
+            centred = self.verification.centred_sqnr_db
+            apart = "" if centred is None else f", in what tells the clips apart {centred:.1f} dB"
             place = "" if frame is None else f" from frame {frame} of {self.verification.frames} on"
             raise ParityFailed(
                 f"{self.model} computes something else on {self.device} than here{place}: largest error "
-                f"{self.verification.max_abs_error:.3g}, SQNR {self.verification.sqnr_db:.1f} dB; the engine there is "
-                "another version or broken: hwbench doctor"
+                f"{self.verification.max_abs_error:.3g}, SQNR {self.verification.sqnr_db:.1f} dB{apart}; the engine "
+                "there is another version or broken: hwbench doctor"
             )
 
 
@@ -183,6 +186,8 @@ def _verify_model(request: VerifyRequest, listener: Listener, workspace: Workspa
             progress=lambda done, total: listener.progress(StageProgress(stage, done, total)),
         )
         runner = bench.runner.label
+    for reason in verification.reasons:
+        listener.say(reason)
     return VerifyResult(deployed.path, device, runner, manifest.precision.value, manifest.sha256, verification)
 
 

@@ -129,6 +129,8 @@ def _check_sizes(manifest: Manifest) -> None:
 _MAX_VALUES = 2**31 - 1
 # Keys of ``accuracy`` where videos may show several classes.
 _PRECISIONS = ("mean_ap_before", "mean_ap_after")
+# Keys of ``parity`` that files of before have none of.
+_CENTRED = {"centred_sqnr_db", "variation_db", "file_variation_db"}
 
 
 def _updated(values: Any) -> Any:
@@ -147,6 +149,8 @@ def _updated(values: Any) -> Any:
         if isinstance(form.get("clip"), dict):
             added = {"convention": "hwbench", "target_fps": None}
             values = {**values, "input": {**form, "clip": {**added, **form["clip"]}}}
+    if isinstance(values, dict) and isinstance(parity := values.get("parity"), dict) and not _CENTRED & parity.keys():
+        values = {**values, "parity": {**dict.fromkeys(_CENTRED), "reasons": [], **parity}}
     if not isinstance(values, dict) or values.get("schema") != 1 or not isinstance(values.get("parity"), dict):
         return values
     quantization = (

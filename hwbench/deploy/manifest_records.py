@@ -213,6 +213,13 @@ class ParityRecord:
         sqnr_db: ``10 log10(sum of squared logits / sum of squared differences)`` over all clips; at most 150, which is
             where float32 ends.
         same_top1: Share of clips for which both have the same highest logit.
+        centred_sqnr_db: As ``sqnr_db`` of logits without their means over the clips: what both say of one clip and not
+            of all. A file that answers every clip alike is at 0 or below. None, as the two below, for one clip, and in
+            files of before.
+        variation_db: ``10 log10`` of the power of the original's logits about these means over their whole power;
+            -20: the clips change a tenth of the logits.
+        file_variation_db: Power of the file's logits about their means, over the whole power of the original's.
+        reasons: Why the clips prove little, in words; none where they prove what they should.
     """
 
     source: str
@@ -224,6 +231,10 @@ class ParityRecord:
     max_relative_error: float
     sqnr_db: float
     same_top1: float
+    centred_sqnr_db: float | None = None
+    variation_db: float | None = None
+    file_variation_db: float | None = None
+    reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,15 @@ from hwbench.deploy.manifest_records import (
     QuantizationRecord,
 )
 from hwbench.deploy.model_process import served
-from hwbench.deploy.parity import DeployFormError, OutputComparison, check_deploy_form, check_parity, compare
+from hwbench.deploy.parity import (
+    NOISE,
+    DeployFormError,
+    OutputComparison,
+    check_deploy_form,
+    check_parity,
+    compare,
+    doubts,
+)
 from hwbench.deploy.progress import ExportProgress, Watch
 from hwbench.deploy.run_page import write_run_page
 from hwbench.deploy.source import ExportSource, with_statistics_of
@@ -43,7 +51,6 @@ from hwbench.specs import AUTO, STREAM, Artifact, Precision, Workload
 
 UNTRAINED = "random weights: nothing was learned that an accuracy could measure"
 ASSUMED = "the weights have no class names; in the order of the logits they were taken to be those of"
-NOISE = "noise"
 UNVALIDATED = "no validation videos were given"
 
 # Packages whose versions stand in the manifest.
@@ -132,6 +139,7 @@ def export(
         source = NOISE if validation is None else validation.source
         parity = comparison.parity(source, error)
         check_parity(parity, precision, trained=original.weights.trained)
+        parity = replace(parity, reasons=doubts(parity, trained=original.weights.trained))
         if plan is not None and calibrated and built.quantization and built.quantization.fp32_blocks:
             built = _costed(report, form, built, plan, folder / "int8.pte", meter, watch)
         manifest = report.manifest(built, parity, accuracy)

@@ -62,6 +62,11 @@ def test_what_is_written_is_what_was_exported(int8: DeployedModel, original: Exp
     assert values["versions"]["python"] == platform.python_version()
     assert int8.manifest.calibration == CalibrationRecord("synthetic", "train", 6, 5)
     assert int8.manifest.delegation.complete
+    parity = values["parity"]
+    assert parity["reasons"] == []
+    assert -20 < parity["variation_db"] < 0
+    assert parity["file_variation_db"] == pytest.approx(parity["variation_db"], abs=2)
+    assert parity["centred_sqnr_db"] > 10
 
 
 @pytest.mark.parametrize("change", ["missing", "unknown"])

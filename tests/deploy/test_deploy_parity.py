@@ -1,6 +1,7 @@
 """What is asked of a file in each precision."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,14 @@ from torch import nn
 
 from hwbench.blocks.graph import deploy_graph
 from hwbench.deploy.manifest import ParityRecord
-from hwbench.deploy.parity import check_deploy_form, check_parity, compare
+from hwbench.deploy.parity import (
+    DeployFormError,
+    OutputComparison,
+    check_deploy_form,
+    check_parity,
+    compare,
+    doubts,
+)
 from hwbench.errors import CheckFailed, ParityFailed
 from hwbench.models import Unfolded, frames_to_batch
 from hwbench.runtimes.runners import FloatArray
@@ -34,6 +42,78 @@ def test_the_least_sqnr_of_a_precision(precision: str, trained: bool, least: flo
     check_parity(parity(least), Precision(precision), trained=trained)
     with pytest.raises(ParityFailed, match=f"SQNR of {least - 0.1:.1f} dB .* at least {least} dB"):
         check_parity(parity(least - 0.1), Precision(precision), trained=trained)
+
+
+def record(before: torch.Tensor, after: torch.Tensor, source: str = "synthetic") -> ParityRecord:
+    """Of logits (clips, classes)."""
+    comparison = OutputComparison()
+    for video, (one, other) in enumerate(zip(before, after, strict=True)):
+        comparison.add(video, one[None], other[None])
+    return comparison.parity(source, DeployFormError(0, 0))
+
+
+def logits(variation: float, clips: int = 16) -> torch.Tensor:
+    """What 16 classes have in common for all clips, rms 1, and what each clip changes."""
+    generator = torch.Generator().manual_seed(0)
+    shared, own = torch.randn(16, generator=generator), torch.randn(clips, 16, generator=generator)
+    return shared / shared.square().mean().sqrt() + variation * (own - own.mean(0))
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp16", "bf16"])
+@pytest.mark.parametrize("trained", [True, False])
+@pytest.mark.parametrize("source", ["synthetic", "noise"])
+def test_a_file_that_ignores_its_input_is_refused(precision: str, trained: bool, source: str) -> None:
+    before = logits(0.1)
+    found = record(before, before.mean(0, keepdim=True).expand_as(before), source)
+    assert found.sqnr_db == pytest.approx(20, abs=1)
+    assert found.centred_sqnr_db == pytest.approx(0, abs=1e-6)
+    # As if it were above the bound of fp16, too: another file may be.
+    with pytest.raises(ParityFailed, match="answers 16 different clips alike"):
+        check_parity(replace(found, sqnr_db=60.0), Precision(precision), trained=trained)
+    honest = record(before, before + 0.03 * logits(1.0).roll(1, 0), source)
+    check_parity(replace(honest, sqnr_db=60.0), Precision(precision), trained=trained)
+    assert doubts(honest, trained=trained) == ()
+
+
+def test_answers_to_other_clips_are_refused_with_trained_weights_on_videos_and_told_elsewhere() -> None:
+    before = logits(0.2)
+    found = record(before, before.roll(1, 0))
+    assert found.sqnr_db > 10
+    assert found.centred_sqnr_db is not None
+    assert found.centred_sqnr_db < 0
+    with pytest.raises(ParityFailed, match="in what tells clips apart, expected at least 3 dB"):
+        check_parity(found, Precision.INT8, trained=True)
+    for source, trained, cause in (("synthetic", False, "random weights"), ("noise", True, "noise")):
+        elsewhere = replace(found, source=source)
+        check_parity(elsewhere, Precision.INT8, trained=trained)
+        (reason,) = doubts(elsewhere, trained=trained)
+        assert reason.startswith(f"these clips prove little ({cause})")
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp32"])
+def test_clips_that_a_network_hardly_tells_apart_are_told(precision: str) -> None:
+    before = logits(0.001)
+    found = record(before, before.mean(0, keepdim=True).expand_as(before))
+    check_parity(replace(found, max_relative_error=0), Precision(precision), trained=True)
+    (reason,) = doubts(found, trained=True)
+    assert "the network itself hardly tells them apart" in reason
+    assert doubts(record(before, before), trained=True) == ()  # they prove it of a file as good as this
+
+
+def test_an_original_that_answers_every_clip_alike_is_told() -> None:
+    before = logits(0.0).mean(0, keepdim=True).expand(7, -1)
+    found = record(before, before)
+    assert (found.centred_sqnr_db, found.variation_db) == (0.0, -150.0)
+    assert "hardly tells them apart" in doubts(found, trained=True)[0]
+
+
+def test_one_clip_is_told() -> None:
+    before = logits(1.0, clips=1)
+    found = record(before, before)
+    assert (found.centred_sqnr_db, found.variation_db, found.file_variation_db) == (None, None, None)
+    check_parity(found, Precision.INT8, trained=True)
+    (reason,) = doubts(found, trained=True)
+    assert reason.startswith("one clip proves little")
 
 
 CLIP = TensorSpec(1, 3, 4, 8, 8)

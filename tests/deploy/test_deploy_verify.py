@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import hwbench.cli.commands  # registers the commands
 import hwbench.deploy.verification
 import hwbench.measure.device_runner
 from hwbench.cli.main import main
 from hwbench.deploy import MODEL, DeployedModel
+from hwbench.deploy.verification import _Bound, _compared
 from hwbench.measure.artifact_check import check_artifact
 from hwbench.runtimes.runners import CheckResult, python_runner
 from hwbench.workspace import Workspace
@@ -65,6 +67,35 @@ def test_a_device_that_computes_something_else_fails_the_check(
     assert status == expected
     assert json.loads(out)["max_relative_error"] == pytest.approx(error, rel=0.2)
     assert ("computes something else on local than here" in err) == (expected == 5)
+
+
+def test_a_device_that_ignores_its_input_fails_the_check(
+    int8: DeployedModel, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[CheckResult] = []
+
+    def first(path: Path, input: Any = None, **options: Any) -> CheckResult:
+        seen.append(check_artifact(path, input, **options))
+        return seen[0]
+
+    monkeypatch.setattr(hwbench.deploy.verification, "check_artifact", first)
+    monkeypatch.setattr(hwbench.deploy.verification, "MIN_DEVICE_SQNR_DB", 0.0)  # as where the clips change less
+    status, out, err = verified(capsys, str(int8.path), "--inputs", "4", "--json")
+    found = json.loads(out)
+    assert (status, found["agrees"]) == (5, False)
+    assert found["sqnr_db"] > 0
+    assert found["centred_sqnr_db"] < 0.1
+    assert "in what tells the clips apart" in err
+
+
+def test_clips_that_a_file_hardly_tells_apart_are_told() -> None:
+    one = torch.ones(4, 1, 8, dtype=torch.float64)
+    clips = one + 1e-3 * torch.randn(4, 1, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = _compared(clips, one, _Bound(20.0), False)
+    assert found.agrees
+    (reason,) = found.reasons
+    assert "the file itself hardly tells them apart" in reason
+    assert _compared(clips[:1], one[:1], _Bound(20.0), False).reasons[0].startswith("one clip proves little")
 
 
 def test_without_the_engine_here_it_says_what_to_install(
