@@ -130,7 +130,7 @@ _MAX_VALUES = 2**31 - 1
 # Keys of ``accuracy`` where videos may show several classes.
 _PRECISIONS = ("mean_ap_before", "mean_ap_after")
 # Keys of ``parity`` that files of before have none of.
-_CENTRED = {"centred_sqnr_db", "variation_db", "file_variation_db"}
+_ABOUT_CLIPS = {"centred_sqnr_db", "variation_db", "file_variation_db", "top1_classes"}
 
 
 def _updated(values: Any) -> Any:
@@ -149,8 +149,8 @@ def _updated(values: Any) -> Any:
         if isinstance(form.get("clip"), dict):
             added = {"convention": "hwbench", "target_fps": None}
             values = {**values, "input": {**form, "clip": {**added, **form["clip"]}}}
-    if isinstance(values, dict) and isinstance(parity := values.get("parity"), dict) and not _CENTRED & parity.keys():
-        values = {**values, "parity": {**dict.fromkeys(_CENTRED), "reasons": [], **parity}}
+    if isinstance(values, dict) and isinstance(parity := values.get("parity"), dict) and not _ABOUT_CLIPS & {*parity}:
+        values = {**values, "parity": {**dict.fromkeys(_ABOUT_CLIPS), "reasons": [], **parity}}
     if not isinstance(values, dict) or values.get("schema") != 1 or not isinstance(values.get("parity"), dict):
         return values
     quantization = (

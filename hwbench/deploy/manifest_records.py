@@ -219,6 +219,8 @@ class ParityRecord:
         variation_db: ``10 log10`` of the power of the original's logits about these means over their whole power;
             -20: the clips change a tenth of the logits.
         file_variation_db: Power of the file's logits about their means, over the whole power of the original's.
+        top1_classes: Number of classes that are the original's highest logit for any of the clips; with 1 neither
+            ``same_top1`` nor a top-1 proves anything. None in files of before.
         reasons: Why the clips prove little, in words; none where they prove what they should.
     """
 
@@ -234,6 +236,7 @@ class ParityRecord:
     centred_sqnr_db: float | None = None
     variation_db: float | None = None
     file_variation_db: float | None = None
+    top1_classes: int | None = None
     reasons: tuple[str, ...] = ()
 
 

@@ -114,6 +114,7 @@ class OutputComparison:
             max_relative_error=relative_error(before, after),
             sqnr_db=sqnr_db(before, after),
             same_top1=same_top1(before, after),
+            top1_classes=len({*before.argmax(1).tolist()}),
         )
         if len(before) < 2:
             return record
@@ -251,15 +252,20 @@ def doubts(parity: ParityRecord, *, trained: bool) -> tuple[str, ...]:
     """Why the clips prove little about a file, in words."""
     if parity.variation_db is None or parity.centred_sqnr_db is None:
         return ("one clip proves little: a file that ignores its input would give the same",)
-    if parity.centred_sqnr_db >= MIN_CENTRED_SQNR_DB:
-        return ()
-    cause = "noise" if trained else "random weights"
-    if parity.variation_db < MIN_VARIATION_DB:
-        cause = f"the network itself hardly tells them apart, its logits vary by {parity.variation_db:.1f} dB"
-    return (
-        f"these clips prove little ({cause}): in what tells them apart the file has an SQNR of "
-        f"{parity.centred_sqnr_db:.1f} dB against the original",
-    )
+    reasons = []
+    if parity.centred_sqnr_db < MIN_CENTRED_SQNR_DB:
+        cause = "noise" if trained else "random weights"
+        if parity.variation_db < MIN_VARIATION_DB:
+            cause = f"the network itself hardly tells them apart, its logits vary by {parity.variation_db:.1f} dB"
+        reasons.append(
+            f"these clips prove little ({cause}): in what tells them apart the file has an SQNR of "
+            f"{parity.centred_sqnr_db:.1f} dB against the original"
+        )
+    if parity.top1_classes == 1:
+        reasons.append(
+            f"top-1 proves little: the highest logit of the original is that of one class for all {parity.inputs} clips"
+        )
+    return tuple(reasons)
 
 
 def ignores_input(variation_db: float, file_variation_db: float) -> bool:

@@ -62,6 +62,10 @@ def test_the_result_of_an_export_is_what_the_command_prints(
     assert {**values, "seconds": 0} == {**result.to_json(), "seconds": 0}
     assert (result.model.path, values["delegates"], values["architecture"]) == (Path("fp32/model.pte"), 1, NETWORK)
     assert result.to_frame().empty
+    # One epoch leaves a network that answers every video alike.
+    (reason,) = values["parity_reasons"]
+    assert reason.startswith("top-1 proves little")
+    assert reason in heard.lines
     ends = heard.ends()
     assert list(ends) == ["build", "check against the original"]
     assert all(end.done == end.total for end in ends.values())

@@ -95,9 +95,10 @@ def test_clips_that_a_network_hardly_tells_apart_are_told(precision: str) -> Non
     before = logits(0.001)
     found = record(before, before.mean(0, keepdim=True).expand_as(before))
     check_parity(replace(found, max_relative_error=0), Precision(precision), trained=True)
-    (reason,) = doubts(found, trained=True)
+    reason, _ = doubts(found, trained=True)
     assert "the network itself hardly tells them apart" in reason
-    assert doubts(record(before, before), trained=True) == ()  # they prove it of a file as good as this
+    (other,) = doubts(record(before, before), trained=True)  # they prove it of a file as good as this
+    assert other.startswith("top-1 proves little")
 
 
 def test_an_original_that_answers_every_clip_alike_is_told() -> None:
@@ -105,6 +106,21 @@ def test_an_original_that_answers_every_clip_alike_is_told() -> None:
     found = record(before, before)
     assert (found.centred_sqnr_db, found.variation_db) == (0.0, -150.0)
     assert "hardly tells them apart" in doubts(found, trained=True)[0]
+
+
+def test_an_original_that_answers_one_class_is_told_and_not_refused() -> None:
+    before = logits(0.3)
+    favoured = before.clone()
+    favoured[:, 5] += 20
+    found = record(favoured, favoured + 0.01 * before)
+    assert (found.same_top1, found.top1_classes) == (1.0, 1)
+    check_parity(found, Precision.INT8, trained=True)
+    (reason,) = doubts(found, trained=True)
+    assert reason == "top-1 proves little: the highest logit of the original is that of one class for all 16 clips"
+    several = record(before, before)
+    assert several.top1_classes is not None
+    assert several.top1_classes > 1
+    assert doubts(several, trained=True) == ()
 
 
 def test_one_clip_is_told() -> None:
