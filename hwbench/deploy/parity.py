@@ -261,7 +261,8 @@ def doubts(parity: ParityRecord, *, trained: bool) -> tuple[str, ...]:
             f"these clips prove little ({cause}): in what tells them apart the file has an SQNR of "
             f"{parity.centred_sqnr_db:.1f} dB against the original"
         )
-    if parity.top1_classes == 1:
+    # Of random weights, and on noise, nobody asks for a top-1.
+    if parity.top1_classes == 1 and trained and parity.source != NOISE:
         reasons.append(
             f"top-1 proves little: the highest logit of the original is that of one class for all {parity.inputs} clips"
         )

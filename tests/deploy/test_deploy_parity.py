@@ -117,6 +117,7 @@ def test_an_original_that_answers_one_class_is_told_and_not_refused() -> None:
     check_parity(found, Precision.INT8, trained=True)
     (reason,) = doubts(found, trained=True)
     assert reason == "top-1 proves little: the highest logit of the original is that of one class for all 16 clips"
+    assert doubts(replace(found, source="noise"), trained=True) == doubts(found, trained=False) == ()
     several = record(before, before)
     assert several.top1_classes is not None
     assert several.top1_classes > 1
