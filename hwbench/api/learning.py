@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hwbench.api.study_data import Fidelity
 from hwbench.api.train_request import RAISE
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
-from hwbench.printable import printable
+from hwbench.printable import counted, printable
 
 if TYPE_CHECKING:
     from hwbench.spaces.protocols import NetworkSums, SearchedSpace
@@ -105,6 +105,11 @@ class Learned:
     def datas(self) -> tuple[str, ...]:
         """What they were trained on, as far as that is known."""
         return tuple(dict.fromkeys(one.data for one in self.trained if one.data))
+
+    @property
+    def videos(self) -> tuple[str, ...]:
+        """The same, whatever networks saw of it; an empty text where that is not known of some."""
+        return tuple(dict.fromkeys(one.data.partition(_AS)[0] for one in self.trained))
 
     @property
     def predicted(self) -> str:
@@ -243,12 +248,18 @@ class Learned:
         tau = rank_interval([one.mean for one in predictions], truths, [0] * len(judged))
         return LeftOut(len(judged), tau, fmean(one.deviation for one in predictions))
 
-    def describe(self, left_out: LeftOut | None) -> str:
-        """What is predicted, where that is a question, and what the model is worth; for people."""
+    def describe(self, left_out: LeftOut | None, *, beside: bool = False) -> str:
+        """What is predicted, where that is a question, and what the model is worth; for people.
+
+        Args:
+            left_out: Of networks that the model was not learned from.
+            beside: For a study that trains networks itself, whose own data is predicted.
+        """
         text = f"learned from {self}"
         if len(self.datas) > 1:
-            here = len({one.architecture for one in self._here})
-            text += f"; scores on {printable(self.predicted, 300)} are predicted, on which {here} were trained"
+            here = counted(len({one.architecture for one in self._here}), "network")
+            role = "judged by those on" if beside else "scores are predicted on"
+            text += f"; {role} {printable(self.predicted, 300)} ({here})"
         if left_out is None:
             return f"{text}: too few to say what that is worth"
         verdict = "" if left_out.informative else "; uninformative: the interval holds zero"

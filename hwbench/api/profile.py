@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas
 
     from hwbench.devices import Device
-    from hwbench.latency import LatencyTable, SelfCheck
+    from hwbench.latency import LatencyRow, LatencyTable, SelfCheck
     from hwbench.measure.builder import Builder
     from hwbench.measure.campaign import Campaign, CampaignResult
     from hwbench.spaces import StagedSpace
@@ -224,7 +224,10 @@ def _profile_device(
             listener=listener,
         ) as campaign,
     ):
-        kept = (workspace, campaign, request.precisions, request.variant, "profile --retry measures them again")
+        kept = (
+            *(workspace, campaign, request.precisions, request.variant),
+            *(partial(_of_spaces, request, workspace, campaign, spaces), "profile --retry measures them again"),
+        )
         try:
             result, accuracies, tables = _profile_spaces(request, workspace, campaign, listener, spaces, variants)
         except DeviceError:
@@ -246,6 +249,23 @@ def _profile_device(
         aa=aa,
         accuracies=accuracies,
     )
+
+
+def _of_spaces(
+    request: ProfileRequest,
+    workspace: Workspace,
+    campaign: Campaign,
+    spaces: Sequence[StagedSpace],
+    table: LatencyTable,
+) -> list[LatencyRow]:
+    """The rows of a table that a profile of some spaces measures: theirs, and the anchors."""
+    from hwbench.api.occasions import anchors
+    from hwbench.latency import rows_of_space
+
+    parts = [part for space in spaces for part in space.parts(table.precision, num_classes=request.classes)]
+    own = {row.workload for row in rows_of_space(table, parts)}
+    own |= {*anchors(workspace, campaign, [table.precision], request.variant)}
+    return [row for row in table if row.workload in own]
 
 
 def _profile_spaces(
@@ -363,12 +383,12 @@ class _Profiling:
         self.campaign.store.claim(workloads, self.campaign.target)
         begin(self.campaign.missing(workloads))
         try:
-            result, asked = self._all(workloads, variants)
+            result, asked, later = self._all(workloads, variants)
         except DeviceError:
             self.publish()
             raise
         end_occasion(*place, time.monotonic() - started, self.request.precisions, watch, self.request.variant)
-        return result, tuple(self.accuracy(path, asked) for path in self.publish())
+        return result, tuple(self.accuracy(path, asked, later) for path in self.publish())
 
     def publish(self) -> tuple[Path, ...]:
         """The tables as the store has them now."""
@@ -386,38 +406,46 @@ class _Profiling:
             variant=self.request.variant,
         )
 
-    def _all(self, workloads: Sequence[Workload], variants: Sequence[str]) -> tuple[CampaignResult, Sequence[Workload]]:
-        """Every row that is asked for, up to the limit; and which those are, none where the limit leaves that open."""
+    def _all(
+        self, workloads: Sequence[Workload], variants: Sequence[str]
+    ) -> tuple[CampaignResult, Sequence[Workload], Sequence[Workload]]:
+        """Every row that is asked for, up to the limit; which those are, none where the limit leaves that open; and
+        those that the limit leaves to the next ``--remeasure``."""
         limit = self.request.limit
+        later: list[Workload] = []
         if self.request.remeasure:
-            again = self._to_remeasure(workloads, limit)
+            again, later = self._to_remeasure(workloads, limit)
             workloads, count = [*again, *workloads], self.campaign.reopen(again)
-            self.listener.say(f"{count} measured rows are measured again; interrupted, go on without --remeasure")
+            text = f"{count} measured rows are measured again; interrupted, go on without --remeasure"
+            self.listener.say(f"{text}; --limit leaves {len(later)} to the next --remeasure" if later else text)
         result = self._measure(workloads, limit)
         left = None if limit is None else limit - result.tried
         if self.request.budget is None:
-            return result, workloads
+            return result, workloads, later
         if left == 0:
-            return result, ()
+            return result, (), later
         known = set(workloads)
         within = [workload for workload in self._within_budget(variants) if workload not in known]
         if self.request.remeasure:
-            again = self._to_remeasure(within, left)
+            again, others = self._to_remeasure(within, left)
             self.campaign.reopen(again)
-            within = [*again, *within]
-        return result.plus(self._measure(within, left)), [*workloads, *within]
+            within, later = [*again, *within], [*later, *others]
+        return result.plus(self._measure(within, left)), [*workloads, *within], later
 
-    def _to_remeasure(self, workloads: Sequence[Workload], limit: int | None) -> list[Workload]:
-        """Which of some workloads ``--remeasure`` takes: what is unfinished, then the oldest rows, up to the limit."""
+    def _to_remeasure(self, workloads: Sequence[Workload], limit: int | None) -> tuple[list[Workload], list[Workload]]:
+        """Which of some workloads ``--remeasure`` takes: what is unfinished, then the oldest rows, up to the limit; and
+        those beyond it."""
         known = {*self.campaign.store.workloads(self.campaign.target)} - self.fresh
-        return self.campaign.by_age(one for one in workloads if one in known)[:limit]
+        by_age = self.campaign.by_age(one for one in workloads if one in known)
+        return (by_age, []) if limit is None else (by_age[:limit], by_age[limit:])
 
-    def accuracy(self, path: Path, asked: Sequence[Workload] = ()) -> TableAccuracy:
+    def accuracy(self, path: Path, asked: Sequence[Workload] = (), later: Sequence[Workload] = ()) -> TableAccuracy:
         """How good a table is whose rows were not chosen, by its calibration networks.
 
         Args:
             path: The table.
             asked: What was to be measured, of any precision; empty: the space, whose networks alone may be asked for.
+            later: What was to be measured again, and is left to another command.
         """
         from hwbench.latency import LatencyTable, rows_of_space
         from hwbench.studies.profiling_walk import StopReason, whole_accuracy
@@ -428,7 +456,8 @@ class _Profiling:
         rows = sum(part in table for part in parts)
         asked = asked or (_workloads(self.request, self.space, ()) if self.request.networks_only else parts)
         # A row that failed has been measured, and one of a device that was lost has not.
-        lacking = self.campaign.missing(one for one in asked if one.precision is table.precision)
+        lacking = [*self.campaign.missing(one for one in asked if one.precision is table.precision)]
+        lacking += [one for one in later if one.precision is table.precision]
         limited = self.request.limit is not None and bool(lacking)
         stopped = StopReason.LIMIT if limited else StopReason.ROWS
         return TableAccuracy.of(table.precision, (rows, len(parts)), whole_accuracy(table, self.space), stopped)

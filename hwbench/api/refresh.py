@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from hwbench.api.occasions import anchors, describe_day, measure_anchors
 from hwbench.api.prediction import installed_target
 from hwbench.api.tables import publish, published_aa, rows_left_out, tell_kept
 from hwbench.errors import NotMeasured
-from hwbench.latency import LatencyTable, Role, profile_command, table_path
+from hwbench.latency import LatencyRow, LatencyTable, Role, profile_command, table_path
 from hwbench.measure.store import MeasurementStore
 from hwbench.specs import Outcome
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from hwbench.devices import Device
     from hwbench.measure.builder import Builder
     from hwbench.measure.campaign import Campaign
-    from hwbench.specs import Precision, Target
+    from hwbench.specs import Precision, Target, Workload
     from hwbench.workspace import Workspace
 
 
@@ -70,7 +71,8 @@ def refresh_device(
         )
         rows = [row for row in map(campaign.measurement, workloads) if row is not None]
         say_failures([row for row in rows if row.outcome is not Outcome.OK], listener)
-        tell_kept(workspace, campaign, precisions, request.variant, "the same command measures them again", listener)
+        again = "the same command measures them again"
+        tell_kept(workspace, campaign, precisions, request.variant, partial(_of_anchors, workloads), again, listener)
     for path in tables:
         listener.say(describe_day(LatencyTable.read(path)))
     good = sum(bool(row.sessions) and row.outcome is Outcome.OK for row in rows)
@@ -114,6 +116,10 @@ def _factor(path: Path) -> float:
     """What the rows of a table are multiplied by in a prediction; 1 where nothing has told a scale yet."""
     scale = LatencyTable.read(path).scale
     return 1.0 if scale is None else scale.factor
+
+
+def _of_anchors(anchored: Collection[Workload], table: LatencyTable) -> list[LatencyRow]:
+    return [row for row in table if row.workload in anchored]
 
 
 def _published(request: ProfileRequest, workspace: Workspace, target: Target) -> list[Precision]:

@@ -112,7 +112,7 @@ def search(
     supernet = _supernet(request, workspace, data, feasible, workspace.studies / name, listener)
     left_out = learned.left_out(feasible.sums) if learned else None
     if learned is not None:
-        listener.say(learned.describe(left_out))
+        listener.say(learned.describe(left_out, beside=request.trains))
     earlier = _earlier(request, settings, learned)
     begun = bool(stored)
     if earlier is not None:
@@ -262,9 +262,14 @@ def _racing_on(request: SearchRequest, workspace: Workspace, learned: Learned | 
     try:
         data = trained_on(workspace, request.sources)
     except HwbenchError:  # they are gone since the study began from them
-        datas = {one.data for one in learned.trained} if learned else set()
-        data = datas.pop() if len(datas) == 1 else ""
+        videos = learned.videos if learned else ()
+        data = videos[0] if len(videos) == 1 and not any(map(_is_folder, request.sources)) else ""
     return replace(request, data=data, evaluator=request.plan.evaluator) if data else request
+
+
+def _is_folder(source: str) -> bool:
+    """Whether trainings are from a folder of ground truth, whose data may be nowhere else."""
+    return "/" in source and not source.endswith(".csv")
 
 
 def _data(request: SearchRequest, workspace: Workspace, listener: Listener) -> StudyData:

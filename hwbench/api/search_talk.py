@@ -34,7 +34,7 @@ def begun_from(earlier: EarlierTrainings, sets: Sequence[NetworkSet], trials: in
             text += "; the best is tried first" if first == 1 else f"; the best {first} are tried first"
         repeated = sum(one.key in earlier.scores for one in known if one in sets[-1])
         yield f"{text}; {repeated} were trained just as here, and are not trained again" if repeated else text
-    if elsewhere := len(earlier.observations) - len(earlier.here):
+    if elsewhere := len({one.training for one in earlier.observations if one.elsewhere}):
         yield (
             f"{counted(elsewhere, 'training')} on other data count as far as trials agree with them; --learn-from "
             f"{NO_TRAININGS} begins without"

@@ -98,6 +98,7 @@ def tell_kept(
     campaign: Campaign,
     precisions: Sequence[Precision],
     variant: str,
+    own: Callable[[LatencyTable], Iterable[LatencyRow]],
     again: str,
     listener: Listener,
 ) -> None:
@@ -108,15 +109,16 @@ def tell_kept(
         campaign: Its store has the failures.
         precisions: Of the tables.
         variant: ``stream``: the tables of new frames.
+        own: Those of some rows that a command looks after; a table has rows of other spaces as well.
         again: What measures these rows once more, in words.
         listener: Hears it.
     """
     lacking = {*campaign.store.reopened(campaign.target, campaign.conditions)}
     for precision in precisions:
         rows = [row for row in published_rows(workspace, campaign.target, precision, variant) if row.stats is not None]
-        failed = [one for row in rows if row.workload in lacking and (one := campaign.measurement(row.workload))]
-        count = sum(one.outcome is not Outcome.OK for one in failed)
-        if count:
+        tried = [(row, campaign.measurement(row.workload)) for row in rows if row.workload in lacking]
+        failed = [row for row, one in tried if one is not None and one.outcome is not Outcome.OK]
+        if failed and (count := len([*own(LatencyTable(campaign.target, precision, failed))])):
             name = table_path(workspace.root, campaign.target, precision, variant).name
             listener.say(
                 f"{name}: {counted(count, 'row')} got no latency when measured again; the table keeps what was "

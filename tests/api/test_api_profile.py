@@ -153,6 +153,16 @@ def test_rows_that_spaces_share_are_measured_again_once(workspace, fake):
     assert again.devices[0].ok == len(ears.rows) == first
 
 
+def test_what_a_limit_leaves_of_remeasuring_is_told(workspace, fake):
+    request = hwbench.ProfileRequest(space="x3d-tiny", precision="fp32", calibrate=4, networks_only=True)
+    hwbench.profile(request, workspace=workspace)
+    ears = Keeper()
+    found = hwbench.profile(replace(request, remeasure=True, limit=3), ears, workspace=workspace).devices[0]
+    assert (found.ok, found.accuracies[0].stopped) == (3, "limit")
+    (line,) = [line for line in ears.lines if "are measured again" in line]
+    assert line.endswith("go on without --remeasure; --limit leaves 1 to the next --remeasure")
+
+
 def test_frames_have_the_columns_of_the_table(workspace, fake):
     parts = list(load_space(workspace, "x3d-tiny").parts(Precision.INT8, num_classes=8))
     fake.failures = {parts[0]: (Outcome.CRASH, "killed")}

@@ -420,6 +420,23 @@ def test_a_row_that_failed_when_measured_again_is_measured_by_retry(workspace, f
     assert (profile(workspace).devices[0].ok, profile(workspace, retry=True).devices[0].ok) == (0, 1)
 
 
+def test_a_command_tells_of_failed_rows_that_it_looks_after(workspace, fake):
+    """Blocks are no anchors, and the table has rows of two spaces."""
+    profile(workspace)
+    profile(workspace, space="wider")
+    others = {*load_space(workspace, "wider").parts(INT8, num_classes=8)}
+    block = next(row.workload for row in table(workspace).rows(Role.BLOCK) if row.workload not in others)
+    fake.failures = {block: (Outcome.CRASH, "killed by SIGSEGV")}
+    profile(workspace, remeasure=True)
+
+    def told(**options):
+        ears = Keeper()
+        profile(workspace, ears, **options)
+        return [line for line in ears.lines if "got no latency when measured again" in line]
+
+    assert (told(refresh=True), told(space="wider"), len(told())) == ([], [], 1)
+
+
 def test_refreshes_alone_widen_no_interval(workspace, fake):
     profile(workspace)
     for factor in (1.08, 1.0, 1.07, 0.97):

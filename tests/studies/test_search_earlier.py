@@ -274,7 +274,8 @@ def test_networks_of_other_data_are_not_tried_as_they_are(make_search, space):
         [f"{within}; the best 2 are tried first"],
         [within],
     ]
-    *told, last = begun_from(both, [feasible], 24)
+    several = [replace(elsewhere[0], fidelity=(1.0, 0.0, 0.0))]  # of one training, at an earlier epoch
+    *told, last = begun_from(EarlierTrainings((*both.observations, *several)), [feasible], 24)
     assert told == ["1 of 1 networks trained before are within the budget; the best is tried first"]
     assert last.startswith(
         f"{len(drawn)} trainings on other data count as far as trials agree with them; --learn-from none"

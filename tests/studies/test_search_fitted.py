@@ -274,6 +274,15 @@ def test_trainings_on_other_data_are_apart(workspace, space, drawn, folder, tmp_
     )  # the first of the longest
 
 
+@pytest.mark.parametrize(("source", "data"), [("gone", "videos"), ("gone.csv", "videos"), ("ground/truth", None)])
+def test_finalists_race_on_the_videos_of_trainings_that_are_gone(workspace, drawn, source, data):
+    """Networks saw their flow; a folder of ground truth names data that may be nowhere else."""
+    seen_as = LearnedTraining(drawn[0].key, 0.5, Fidelity(12), 0, "videos as flow")
+    learned = Learned((source,), "top-1", (seen_as,))
+    request = SearchRequest(budget="5ms", evaluator="fitted", learn_from=(source,), finalists=2)
+    assert hwbench.api.search._racing_on(request, workspace, learned).data == data
+
+
 def test_the_data_that_is_predicted_is_what_is_asked_for_or_that_of_the_studies(
     workspace, space, drawn, tmp_path, make_search, monkeypatch
 ):
@@ -289,9 +298,10 @@ def test_the_data_that_is_predicted_is_what_is_asked_for_or_that_of_the_studies(
     assert [(one.elsewhere, one.fidelity) for one in learned.observations] == [(True, (1.0, 0.0, 0.0))] * 20 + [
         (False, ())
     ] * 8
-    assert "; scores on videos are predicted, on which 8 were trained" in learned.describe(None)
+    assert "; scores are predicted on videos (8 networks)" in learned.describe(None)
+    assert "; judged by those on videos (8 networks)" in learned.describe(None, beside=True)
     assert learned.effort != learned.predicting("there").effort
-    assert "are predicted" not in learn_from(workspace, space, [tables[0]]).predicting("").describe(None)
+    assert "scores are predicted" not in learn_from(workspace, space, [tables[0]]).predicting("").describe(None)
 
     monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
     keeper = Keeper()
@@ -300,7 +310,7 @@ def test_the_data_that_is_predicted_is_what_is_asked_for_or_that_of_the_studies(
         hwbench.search(request, workspace=workspace)
     hwbench.search(replace(request, data="here"), keeper, workspace=workspace)
     (said,) = (line for line in keeper.lines if line.startswith("learned from 20 networks"))
-    assert "; scores on here are predicted, on which 20 were trained; of those left out" in said
+    assert "; scores are predicted on here (20 networks); of those left out" in said
     with pytest.raises(InvalidValue, match="predicts scores on here; for those on there choose another name"):
         hwbench.search(replace(request, data="there"), workspace=workspace)
     trains = replace(request, evaluator="short-train", data="elsewhere", study="trains")

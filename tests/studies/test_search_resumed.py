@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import optuna
 import pytest
@@ -161,7 +162,9 @@ def test_scores_stay_relative_to_the_networks_of_the_beginning(make_search, slow
 
 
 def test_a_supernet_stays_that_of_the_beginning(workspace, make_search, slower, monkeypatch):
-    monkeypatch.setattr(StudySupernet, "_classes", ("a",) * 8)
+    videos = SimpleNamespace(root=workspace.root / "clips", identity="some videos")
+    clips = SimpleNamespace(videos=videos, classes=("a",) * 8, clip="4 frames", transform="none")
+    monkeypatch.setattr(StudySupernet, "_training", clips)
     first, data = make_search().feasible, StudyData(workspace, "clips", Fidelity(1))
     begun, newer = StudySupernet(workspace, data, first, 30, 0), slower(make_search(), 1.02)
     assert StudySupernet(workspace, data, newer, 30, 0).folder != begun.folder

@@ -187,7 +187,7 @@ def _compile(wheel: Wheel, compiler: Sequence[str], cache_dir: Path, stem: str, 
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(cache_dir))
             lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
             said = next((line for line in lines if "error" in line), lines[-1])
-            of_source = re.search(r"\.(cpp|h):\d", said)
+            of_source = re.search(r"\.(cpp|h):\d|c\+\+20", said)  # an old compiler does not know -std=c++20
             wanted = (" (C++20 is needed)", "a newer") if of_source else ("", "another")
             raise MissingDependency(
                 f"{compiler[0]} cannot compile the C++ runner{wanted[0]}: {said.strip()}; "
