@@ -26,6 +26,8 @@ from hwbench.training.recipe_files import RecipeFile
 
 HERE = Path(__file__).resolve().parent
 ROWS, FAMILIES, SHORT, FOUND = HERE / "rows", HERE / "families", HERE / "short", HERE / "found"
+# Second trainings of the later networks: the scoreboard judges on the others alone.
+AGAIN = HERE / "again"
 # What searches found (README.md), and the band of networks that their budgets are for.
 SEARCHES = {"search": HERE / "search-int8.json", "halving": HERE / "halving-int8.json"}
 BAND_OF = {0.16: "middle", 0.22: "edge"}
@@ -38,8 +40,8 @@ HALVINGS = {
 }
 DRAWS = 600
 NETWORKS, RESULTS, OF_014 = HERE / "networks.json", HERE / "results.json", HERE.parent / "014-families"
-# The networks of 018 that are compared, and the seeds of all of them; the later networks are trained with the same
-# ones, so that what is learned from some can be judged on all.
+# The networks of 018 that are compared, and the seeds of all of them; the later networks are trained with the first,
+# and with the second so that what is learned from some can be judged on all (036).
 JUDGED, SEEDS = 48, (0, 1)
 # Further seeds of those that are compared, so that the scoreboard knows their order better.
 FURTHER_SEEDS = (2, 3)
@@ -90,7 +92,7 @@ def draw() -> None:
 
 
 def jobs() -> Iterator[Job]:
-    """Of all networks two trainings, the families, winners of searches, and other optimizers."""
+    """Of all networks two trainings, of those that are compared first; families, winners, other optimizers."""
     drawn = json.loads(NETWORKS.read_text())["networks"]
     networks, later = drawn[:JUDGED], drawn[JUDGED:]
     first, second = ([Job(network, seed, EPOCHS, ROWS) for network in networks] for seed in SEEDS)
@@ -108,7 +110,8 @@ def jobs() -> Iterator[Job]:
         yield from (Job({"name": name, "architecture": architecture}, seed, EPOCHS, FOUND) for seed in FOUND_SEEDS)
     for optimizer in OPTIMIZERS:
         yield from (Job(n, 0, SHORT_EPOCHS, SHORT, optimizer) for n in networks if n["name"] in COMPARED)
-    yield from (Job(network, seed, EPOCHS, ROWS) for seed in SEEDS for network in later)
+    yield from (Job(network, SEEDS[0], EPOCHS, ROWS) for network in later)
+    yield from (Job(network, SEEDS[1], EPOCHS, AGAIN) for network in later)
     yield from (Job(network, seed, EPOCHS, ROWS) for seed in FURTHER_SEEDS for network in networks)
 
 

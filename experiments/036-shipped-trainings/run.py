@@ -32,7 +32,7 @@ from hwbench.studies.front import FrontSampler
 from hwbench.studies.ground_truth import GroundTruth
 from hwbench.studies.posterior import Posterior
 from hwbench.studies.posterior_layout import Layout
-from hwbench.studies.ranking import rank_interval
+from hwbench.studies.ranking import Interval, rank_interval
 from hwbench.studies.thompson import Thompson
 from hwbench.testing.experiments import neighbour
 from hwbench.workspace import TRAINED, Workspace, shipped
@@ -60,9 +60,13 @@ WAYS = (
     ("nothing", 6),
 )
 
+# Top-1 of the trainings of each network, by its band and architecture.
+Truths = dict[tuple[str, str], list[float]]
+
 recipes, compared = neighbour(HERE.parent / "031-recipes"), neighbour(HERE.parent / "033-equal-ms-muon")
 spending = neighbour(HERE.parent / "032-spending")
 # The same recipe, data, and length; what is trained twice with one seed is one training.
+# Second trainings of later networks are left out: they judge the table.
 FOLDERS = (recipes.ROWS, recipes.FOUND, compared.ROWS)
 
 
@@ -89,15 +93,44 @@ def summary() -> None:
         "networks": len({one.architecture for one in learned.observations}),
         "trainings": len(learned.observations),
     }
-    for name, folder, seeds in (("Muon", recipes.HERE, 2), ("SGD", recipes.truth.HERE, 6)):
-        networks = [one for one in GroundTruth.read(folder).networks if len(one.trainings) >= seeds]
-        bands = {band: number for number, band in enumerate(sorted({one.band for one in networks}))}
-        said = [model.predict(Architecture.parse(one.architecture)).mean for one in networks]
-        true = [statistics.fmean(training.top1 for training in one.trainings) for one in networks]
-        tau = rank_interval(said, true, [bands[one.band] for one in networks])
-        results[name] = {"networks": len(networks), "tau": [round(x, 3) for x in (tau.value, tau.low, tau.high)]}
+    for name, truths in (
+        ("Muon", top1s(recipes.HERE, 2)),
+        ("SGD", top1s(recipes.truth.HERE, 6)),
+        ("Muon, all networks", together(top1s(recipes.HERE, 1), again())),
+    ):
+        bands = {band: number for number, band in enumerate(sorted({band for band, _ in truths}))}
+        said = [model.predict(Architecture.parse(architecture)).mean for _, architecture in truths]
+        tau = rank_interval(said, list(map(statistics.fmean, truths.values())), [bands[band] for band, _ in truths])
+        twice = {network: found for network, found in truths.items() if len(found) > 1}
+        seeds = rank_interval(*zip(*(found[:2] for found in twice.values())), [bands[band] for band, _ in twice])
+        results[name] = {
+            "networks": len(truths),
+            "trainings": sum(map(len, truths.values())),
+            "tau": rounded(tau),
+            "one training says of another": {"networks": len(twice), "tau": rounded(seeds)},
+        }
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     print(json.dumps(results, indent=1))
+
+
+def top1s(folder: Path, seeds: int) -> Truths:
+    """Top-1 of the networks of a ground truth that have at least so many trainings."""
+    networks = [one for one in GroundTruth.read(folder).networks if len(one.trainings) >= seeds]
+    return {(one.band, one.architecture): [training.top1 for training in one.trainings] for one in networks}
+
+
+def again() -> Truths:
+    """Top-1 of the second trainings of the later networks of 031."""
+    rows = (json.loads(path.read_text()) for path in sorted(recipes.AGAIN.glob("*.json")))
+    return {(row["band"], row["architecture"]): [row["top1"]] for row in rows}
+
+
+def together(one: Truths, other: Truths) -> Truths:
+    return {network: [*found, *other.get(network, ())] for network, found in one.items()}
+
+
+def rounded(tau: Interval) -> list[float]:
+    return [round(x, 3) for x in (tau.value, tau.low, tau.high)]
 
 
 def observations(data: str) -> tuple[ScoreObservation, ...]:
