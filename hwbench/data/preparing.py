@@ -190,10 +190,6 @@ class PreparedFolder:
             return None
         return PreparedVideo(**{one: values[one] for one in _MADE}) if target.exists() else None
 
-    def failed(self, name: PurePosixPath) -> list[Failed]:
-        """What is finished lacks these for good."""
-        return list(self._finished[str(name)]["failed"])
-
     def is_current(self, name: PurePosixPath) -> bool:
         """Whether what is finished was made, or found sound, by this revision."""
         return bool(self._finished[str(name)]["revision"] == REVISION)
@@ -247,9 +243,9 @@ class PreparedFolder:
         """The work that one video asks for."""
         return PrepareTask(one.video.source, one.video.listed.part, self.root / one.target, settings, before)
 
-    def note(self, target: PurePosixPath, key: str, video: PreparedVideo, failed: Sequence[Failed] = ()) -> None:
-        """Remembers that something is finished, and what it lacks for good."""
-        values = {"target": str(target), "key": key, "revision": REVISION, **asdict(video), "failed": list(failed)}
+    def note(self, target: PurePosixPath, key: str, video: PreparedVideo) -> None:
+        """Remembers that something is finished."""
+        values = {"target": str(target), "key": key, "revision": REVISION, **asdict(video)}
         with writing(self.root):
             self._journal.write(json.dumps(values) + "\n")
             self._journal.flush()
@@ -277,8 +273,7 @@ def _read_journal(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             name = PurePosixPath(values["target"])
             if not name.is_absolute() and ".." not in name.parts:
                 kept = {one: values[one] for one in ("key", *_MADE)}
-                failed = [(str(video), str(cause)) for video, cause in values.get("failed", ())]
-                yield str(name), {**kept, "revision": values.get("revision", 1), "failed": failed}
+                yield str(name), {**kept, "revision": values.get("revision", 1)}
 
 
 def _remove(root: Path, name: PurePosixPath) -> None:

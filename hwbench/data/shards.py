@@ -58,7 +58,8 @@ def prepare_shards(
 ) -> PreparedData:
     """Makes shards of ``shard_videos`` videos; the other arguments and the errors are those of ``prepare_data``.
 
-    The videos of one shard lie beside it until it is packed, and until another run had those that were lost.
+    The videos of one shard lie beside it until it is packed, and until another run had those that were lost. What a
+    packed shard lacks is tried again by every run.
     """
     check_preparable(listing)
     shards = _plan_shards(listing, settings, shard_videos)
@@ -69,25 +70,23 @@ def prepare_shards(
         done = 0
         for shard in shards:
             tar = _packed(folder, shard, settings, jobs, time_limit_s)
-            split = shard.videos[0].video.split
-            if tar is not None:
-                result.skipped += tar.frames
-                result.failed += folder.failed(shard.target)
-                progress(done + len(shard.videos), total, result.bytes + tar.bytes)
-            else:
-                before, packed = done, result.bytes
-                part = folder.prepare(
-                    shard.videos,
-                    settings,
-                    jobs=jobs,
-                    time_limit_s=time_limit_s,
-                    progress=lambda now, _, size: progress(before + now, total, packed + size),  # noqa: B023
-                )
-                result.failed += part.failed
-                result.lost += part.lost
-                result.skipped += part.skipped
+            missing = shard.videos if tar is None else _missing(folder, shard, tar)
+            before, packed = done + len(shard.videos) - len(missing), result.bytes + (tar.bytes if tar else 0)
+            part = folder.prepare(
+                missing,
+                settings,
+                jobs=jobs,
+                time_limit_s=time_limit_s,
+                progress=lambda now, _, size: progress(before + now, total, packed + size),  # noqa: B023
+            )
+            result.failed += part.failed
+            result.lost += part.lost
+            result.skipped += part.skipped + (tar.frames if tar else 0)
+            if tar is None or part.videos:
+                if tar is not None:
+                    _unpack(folder, shard)
                 tar = _pack(folder, shard, listing.classes, part)
-            videos[split] += tar.frames
+            videos[shard.videos[0].video.split] += tar.frames
             result.bytes += tar.bytes
             done += len(shard.videos)
         write_text(out / "classes.txt", "".join(f"{name}\n" for name in listing.classes))
@@ -132,6 +131,37 @@ def _targets(videos: Sequence[PlannedVideo]) -> Iterator[PurePosixPath]:
     yield from (one.target for one in videos)
 
 
+def _missing(folder: PreparedFolder, shard: PlannedShard, tar: PreparedVideo) -> tuple[PlannedVideo, ...]:
+    """The videos that a finished shard lacks."""
+    if tar.frames == len(shard.videos):
+        return ()
+    with tarfile.open(folder.root / shard.target) as file:
+        names = set(file.getnames())
+    return tuple(one for one in shard.videos if one.target.name not in names)
+
+
+def _unpack(folder: PreparedFolder, shard: PlannedShard) -> None:
+    """Lays the videos of a finished shard beside it, as they were before they were packed."""
+    with writing(folder.root), tarfile.open(folder.root / shard.target) as tar:
+        packed = set(tar.getnames())
+        for one in shard.videos:
+            if one.target.name not in packed:
+                continue
+            target = folder.root / one.target
+            target.parent.mkdir(parents=True, exist_ok=True)
+            data = _member(tar, target.name)
+            target.write_bytes(data)
+            values = json.loads(_member(tar, f"{target.stem}.json"))
+            video = PreparedVideo(len(data), values["frames"], values["fps"], values["duration_s"])
+            folder.note(one.target, one.key, video)
+
+
+def _member(tar: tarfile.TarFile, name: str) -> bytes:
+    content = tar.extractfile(name)
+    assert content is not None
+    return content.read()
+
+
 def _pack(folder: PreparedFolder, shard: PlannedShard, classes: Sequence[str], part: PreparedData) -> PreparedVideo:
     """Writes the tar file of prepared videos, which go then; where some of ``part`` were lost, it is not finished."""
     numbers = {name: number for number, name in enumerate(classes)}
@@ -153,7 +183,7 @@ def _pack(folder: PreparedFolder, shard: PlannedShard, classes: Sequence[str], p
     packed = PreparedVideo(size, count, 0.0, round(duration_s, 6))
     if part.lost:
         return packed
-    folder.note(shard.target, shard.key, packed, part.failed)
+    folder.note(shard.target, shard.key, packed)
     for one in shard.videos:
         folder.remove(one.target)
     return packed

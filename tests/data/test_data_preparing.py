@@ -574,6 +574,38 @@ def test_shards_ask_again_for_videos_that_were_lost_and_tell_again_what_is_damag
         assert not (out / ".videos").exists()
 
 
+def test_shards_ask_again_for_videos_of_a_drive_that_was_away_for_a_time(
+    workspace: Workspace, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pack() -> tuple[PreparedData, dict[str, dict[str, bytes]]]:
+        result = prepare_shards(workspace, listing, out, SMALL, shard_videos=4, jobs=0, time_limit_s=60)
+        return result, {tar.name: members(tar) for tar in out.glob("*.tar")}
+
+    def lose_the_drive(task: PrepareTask) -> PreparedVideo:
+        asked.append(task.source.name)
+        if len(asked) == 2:
+            clips.rename(tmp_path / "away")
+        if len(asked) == 6:
+            with naming(task.source.name):
+                raise MemoryError
+        return prepare_video(task)
+
+    listing, out = open_listing(workspace, str(clips)), tmp_path / "out"
+    _, whole = pack()
+    out.rename(tmp_path / "whole")
+    asked: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr("hwbench.data.preparing.prepare_video", lose_the_drive)
+        result, tars = pack()
+    assert (len(result.failed), result.videos) == (5, {"train": 1, "val": 0})
+    (tmp_path / "away").rename(clips)
+    result, tars = pack()
+    assert (result.failed, result.skipped, tars) == ([], 1, whole)
+    assert not (out / ".videos").exists()
+    result, _ = pack()
+    assert (result.failed, result.skipped) == ([], 6)
+
+
 def test_shards_of_before_that_lack_videos_are_made_again(workspace: Workspace, clips: Path, tmp_path: Path) -> None:
     def pack() -> PreparedData:
         listing = open_listing(workspace, str(clips))
@@ -584,7 +616,7 @@ def test_shards_of_before_that_lack_videos_are_made_again(workspace: Workspace, 
     journal = tmp_path / "out" / JOURNAL
     lines = [json.loads(line) for line in journal.read_text().splitlines() if line]
     for values in lines:
-        del values["revision"], values["failed"]
+        del values["revision"]
     journal.write_text("".join(f"{json.dumps(values)}\n" for values in lines))
     assert [len(pack().failed), len(pack().failed)] == [1, 1]
 
