@@ -214,34 +214,50 @@ class PreparedFolder:
         progress: Progress,
     ) -> PreparedData:
         """Makes what is not finished; a video that cannot be read is told in the result."""
-        before = {one.target: video for one in planned if (video := self.finished(one.target, one.key))}
-        done = {target: video for target, video in before.items() if self.is_current(target)}
+        done = self._kept(planned, settings, jobs, time_limit_s)
         result = PreparedData(self.root, {}, skipped=len(done))
         waiting = {self.root / one.target: one for one in planned if one.target not in done}
-        tasks = [self.task(one, settings, before.get(one.target)) for one in waiting.values()]
+        tasks = [self.task(one, settings) for one in waiting.values()]
         result.bytes = sum(video.bytes for video in done.values())
         progress(len(done), len(planned), result.bytes)
-        for task, answer in FilePool(_prepare_anew, jobs, time_limit_s=time_limit_s).map(tasks):
+        for task, answer in FilePool(prepare_video, jobs, time_limit_s=time_limit_s).map(tasks):
             one = waiting[task.target]
             if isinstance(answer, FileFailure):
                 result.failed.append((one.video.name, answer.cause.removeprefix(f"{one.video.source.name}: ")))
                 result.lost += answer.lost
             else:
-                kept = task.before if answer is None else answer
-                assert kept is not None
-                done[one.target] = kept
-                result.skipped += answer is None
-                result.bytes += kept.bytes
-                self.note(one.target, one.key, kept)
+                done[one.target] = answer
+                result.bytes += answer.bytes
+                self.note(one.target, one.key, answer)
             progress(len(done) + len(result.failed), len(planned), result.bytes)
         result.videos = dict(Counter(one.video.split for one in planned if one.target in done))
         if settings.form == "frames":
             result.rates = {str(one.target): done[one.target].fps for one in planned if one.target in done}
         return result
 
-    def task(self, one: PlannedVideo, settings: PrepareSettings, before: PreparedVideo | None = None) -> PrepareTask:
+    def _kept(
+        self, planned: Sequence[PlannedVideo], settings: PrepareSettings, jobs: int, time_limit_s: float
+    ) -> dict[PurePosixPath, PreparedVideo]:
+        """What is finished, but for what an earlier revision made wrong.
+
+        Where the original cannot be read now, what is there stays, and the next run asks again.
+        """
+        kept = {one.target: video for one in planned if (video := self.finished(one.target, one.key))}
+        earlier = {
+            self.root / one.target: one for one in planned if one.target in kept and not self.is_current(one.target)
+        }
+        tasks = [self.task(one, settings) for one in earlier.values()]
+        for task, sound in FilePool(is_sound, jobs, time_limit_s=time_limit_s).map(tasks):
+            one = earlier[task.target]
+            if sound is True:
+                self.note(one.target, one.key, kept[one.target])
+            elif sound is False:
+                del kept[one.target]
+        return kept
+
+    def task(self, one: PlannedVideo, settings: PrepareSettings) -> PrepareTask:
         """The work that one video asks for."""
-        return PrepareTask(one.video.source, one.video.listed.part, self.root / one.target, settings, before)
+        return PrepareTask(one.video.source, one.video.listed.part, self.root / one.target, settings)
 
     def note(self, target: PurePosixPath, key: str, video: PreparedVideo) -> None:
         """Remembers that something is finished."""
@@ -256,11 +272,6 @@ class PreparedFolder:
 
     def __exit__(self, *_: object) -> None:
         self._close.close()
-
-
-def _prepare_anew(task: PrepareTask) -> PreparedVideo | None:
-    """What is made of a video; None where what is there of before is sound."""
-    return None if task.before is not None and is_sound(task) else prepare_video(task)
 
 
 def _read_journal(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:

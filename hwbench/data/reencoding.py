@@ -79,16 +79,12 @@ class PrepareSettings:
 
 @dataclass(frozen=True)
 class PrepareTask:
-    """A video, or the part of it that a label is about, and the file or folder that is made of it.
-
-    ``before``: what an earlier revision made of the same video with the same settings.
-    """
+    """A video, or the part of it that a label is about, and the file or folder that is made of it."""
 
     source: VideoSource
     part: Part | None
     target: Path
     settings: PrepareSettings
-    before: PreparedVideo | None = None
 
 
 @dataclass(frozen=True)

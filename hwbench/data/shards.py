@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from hwbench.data.file_pool import FilePool
+from hwbench.data.file_pool import FileFailure, FilePool
 from hwbench.data.listings import DataListing
 from hwbench.data.preparing import (
     PlannedVideo,
@@ -98,7 +98,10 @@ def prepare_shards(
 def _packed(
     folder: PreparedFolder, shard: PlannedShard, settings: PrepareSettings, jobs: int, time_limit_s: float
 ) -> PreparedVideo | None:
-    """A shard that is finished; one of an earlier revision where it has all of its videos, and they are sound."""
+    """A shard that is finished; one of an earlier revision where it has all of its videos, and they are sound.
+
+    Where originals cannot be read now, what is there stays, and the next run asks again.
+    """
     tar = folder.finished(shard.target, shard.key)
     if tar is None or folder.is_current(shard.target):
         return tar
@@ -106,7 +109,9 @@ def _packed(
         return None
     tasks = [folder.task(one, settings) for one in shard.videos]
     answers = [answer for _, answer in FilePool(is_sound, jobs, time_limit_s=time_limit_s).map(tasks)]
-    if not all(answer is True for answer in answers):
+    if any(isinstance(answer, FileFailure) for answer in answers):
+        return tar
+    if not all(answers):
         return None
     folder.note(shard.target, shard.key, tar)
     return tar

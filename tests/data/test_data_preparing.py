@@ -288,6 +288,34 @@ def test_of_a_set_of_before_only_full_range_is_made_again(
     assert pack().skipped == 7
 
 
+@pytest.mark.parametrize("shards", [False, True])
+def test_of_a_set_of_before_nothing_is_dropped_while_an_original_cannot_be_read(
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path, shards: bool
+) -> None:
+    def pack() -> PreparedData:
+        listing = DataListing("x", tmp_path, videos, ("run",), own_split=True)
+        if not shards:
+            return prepare_data(workspace, listing, out, SMALL, jobs=0, time_limit_s=60)
+        return prepare_shards(workspace, listing, out, SMALL, shard_videos=4, jobs=0, time_limit_s=60)
+
+    fault, out, full = tmp_path / "fault", tmp_path / "out", tmp_path / "full.mp4"
+    write_full_range(full, "libx264", "yuvj420p")
+    away = make_video("away.mp4", count=4)
+    listed = [ListedVideo(make_video("0.mp4", count=5), "run"), ListedVideo(full, "run")]
+    listed.append(ListedVideo(away, "run", source=DriveSource(away, fault)))
+    validated = ListedVideo(make_video("val.mp4", count=9), "run")
+    videos = (*(SplitVideo(one, "train") for one in listed), SplitVideo(validated, "val"))
+    pack()
+    (out / JOURNAL).write_text((out / JOURNAL).read_text().replace('"revision"', '"earlier"'))
+    fault.touch()
+    # A folder has its wrong video made again at once, an archive when all of its originals can be read.
+    runs = [pack(), pack()]
+    fault.unlink()
+    runs += [pack(), pack()]
+    assert [result.skipped for result in runs] == ([4, 4, 1, 4] if shards else [3, 4, 4, 4])
+    assert all((result.failed, result.videos) == ([], {"train": 3, "val": 1}) for result in runs)
+
+
 def test_a_frame_folder_holds_every_frame(make_video: MakeVideo, tmp_path: Path) -> None:
     made = encode(make_video("a.mp4", count=7), tmp_path / "frames", PrepareSettings(32, form="frames"))
     files = sorted((tmp_path / "frames").iterdir())
