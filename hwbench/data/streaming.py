@@ -39,10 +39,10 @@ def stream_frames(source: VideoSource, info: VideoInfo, indices: range) -> Itera
 
 def _of_file(source: FileSource, info: VideoInfo, indices: range) -> Iterator[tuple[int, Any]]:
     wanted = indices.start
-    key = max((key for key in info.keyframes if key <= wanted), default=0)
+    keys = [key for key in info.keyframes if key <= wanted]
     try:
-        # In MPEG-TS and MPEG-PS a seek may land behind its goal; then everything is decoded.
-        for start in dict.fromkeys((key, 0)):
+        # A seek may land behind its goal: one keyframe back was enough in MPEG-TS, three in MPEG-PS.
+        for start in dict.fromkeys((*(keys[-back] for back in (1, 2, 4) if back <= len(keys)), 0)):
             for index, frame in _following(source, info, start, range(wanted, indices.stop)):
                 yield index, frame
                 wanted = index + 1

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import tarfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from video_files import MakeVideo, frame_numbers
 
+from hwbench.data import streaming
 from hwbench.data.archives import MemorySource
 from hwbench.data.decoding import VideoFile, VideoInfo, probe, read_frames
 from hwbench.data.encoding import write_video
@@ -207,6 +209,23 @@ def test_a_part_is_cut_out_where_a_seek_lands_behind_it(
         start_s = int(info.pts[first] - info.pts[0]) * info.time_base
         made = encode(source, tmp_path / "b.mp4", part=Part(start_s))
         assert frame_numbers(read_frames(tmp_path / "b.mp4", range(made.frames))) == list(range(first, 31))
+
+
+@pytest.mark.parametrize("codec", ["libx264", "mpeg2video"])
+def test_a_late_part_is_not_decoded_from_the_first_frame_on(
+    codec: str, make_video: MakeVideo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = make_video("a.ts", count=120, fps=25, gop=6, codec=codec)
+    info, decode, decoded = probe(source), streaming._frames, []
+
+    def counting(container: Any, stream: Any) -> Iterator[Any]:
+        for frame in decode(container, stream):
+            decoded.append(frame.pts)
+            yield frame
+
+    monkeypatch.setattr(streaming, "_frames", counting)
+    assert [index for index, _ in streaming.stream_frames(FileSource(source), info, range(100, 102))] == [100, 101]
+    assert len(decoded) < 30
 
 
 def test_colours_keep_their_matrix(tmp_path: Path) -> None:
