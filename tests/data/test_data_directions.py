@@ -118,6 +118,9 @@ def test_clean_tables_keep_directions(
     [
         ("# directional\na.mp4 0\n", True),
         ("#directional: yes\na.mp4 0\n", True),
+        ("#DIRECTIONAL\na.mp4 0\n", True),
+        ("# directional, yes\na.mp4 0\n", True),
+        ("# directionality matters\na.mp4 0\n", False),
         ("# directions are labels\na.mp4 0\n", False),
         ("a.mp4 0\n# directional\n", False),
     ],

@@ -15,7 +15,7 @@ from hwbench.data.readers.frame_rates import prepared_values, roots_of
 
 DIRECTIONAL = "directional"
 COMMENT = f"# {DIRECTIONAL}: left and right, or up and down, are labels; clips are not flipped"
-_COMMENT = re.compile(rf"#\s*{DIRECTIONAL}\s*(:|$)")
+_COMMENT = re.compile(rf"#\s*{DIRECTIONAL}\b", re.IGNORECASE)
 # By what a column may hold, in small letters; pandas makes 1.0 of 1 where other rows have none.
 ANSWERS = {"yes": True, "true": True, "1": True, "1.0": True, "no": False, "false": False, "0": False, "0.0": False}
 
