@@ -31,8 +31,9 @@ with {context}:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators are left as they are")
 def test_memory_that_a_step_freed_is_there_for_the_next() -> None:
-    assert pages_of_five_steps('Resources("cpu").applied()') < 1000
-    assert pages_of_five_steps("contextlib.nullcontext()") > 100_000  # of 4 KiB: what the five steps ask for
+    # Of 4 KiB: the five steps ask for 195,000. A small block between two large ones may make the heap grow once more.
+    assert pages_of_five_steps('Resources("cpu").applied()') < 50_000
+    assert pages_of_five_steps("contextlib.nullcontext()") > 100_000
 
 
 def pages_of_five_steps(context: str) -> int:
