@@ -79,6 +79,9 @@ class Manifest:
         values["input"]["clip"] = self.input.clip.to_plain()  # without what was added later and says nothing
         if self.quantization is not None and not self.quantization.observers:
             del values["quantization"]["observers"]  # as in files of before, which anybody reads
+        if self.parity.top1_classes is None:
+            for name in (*_ABOUT_CLIPS, "reasons"):
+                del values["parity"][name]
         if self.stream is None:
             del values["stream"]
         for name in _PRECISIONS:
