@@ -32,7 +32,7 @@ from hwbench.studies.front import FrontSampler
 from hwbench.studies.ground_truth import GroundTruth
 from hwbench.studies.posterior import Posterior
 from hwbench.studies.posterior_layout import Layout
-from hwbench.studies.ranking import Interval, rank_interval
+from hwbench.studies.ranking import Interval, of_longer, rank_interval
 from hwbench.studies.thompson import Thompson
 from hwbench.testing.experiments import neighbour
 from hwbench.workspace import TRAINED, Workspace, shipped
@@ -103,11 +103,13 @@ def summary() -> None:
         tau = rank_interval(said, list(map(statistics.fmean, truths.values())), [bands[band] for band, _ in truths])
         twice = {network: found for network, found in truths.items() if len(found) > 1}
         seeds = rank_interval(*zip(*(found[:2] for found in twice.values())), [bands[band] for band, _ in twice])
+        times = sum(map(len, truths.values())) / len(truths)
         results[name] = {
             "networks": len(truths),
             "trainings": sum(map(len, truths.values())),
             "tau": rounded(tau),
             "one training says of another": {"networks": len(twice), "tau": rounded(seeds)},
+            "so many say of as many others": round(of_longer(seeds.value, times), 3),
         }
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     print(json.dumps(results, indent=1))
