@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from hwbench.api.learning import Learned, LearnedTraining, TrainingSettings, check_members, learn_from, seen
+from hwbench.api.learned import Learned, LearnedTraining, TrainingSettings, seen
+from hwbench.api.learning import check_members, learn_from
 from hwbench.api.reading import RGB
 from hwbench.api.study_data import Fidelity
 from hwbench.documents import read_json

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas
 
     from hwbench.devices import Device
-    from hwbench.latency import LatencyRow, LatencyTable, SelfCheck
+    from hwbench.latency import LatencyTable, SelfCheck
     from hwbench.measure.builder import Builder
     from hwbench.measure.campaign import Campaign, CampaignResult
     from hwbench.spaces import StagedSpace
@@ -199,7 +199,7 @@ def _profile_device(
         return DeviceProfile(**refresh_device(request, workspace, place, listener, builder))
     from hwbench.api.campaigns import place_campaign, say_failures
     from hwbench.api.prediction import installed_target
-    from hwbench.api.tables import publish_aa, published_aa, published_rows, tell_kept
+    from hwbench.api.tables import publish_aa, published_aa, published_rows, rows_of_profile, tell_kept
     from hwbench.measure.store import MeasurementStore
     from hwbench.spaces import open_spaces
 
@@ -226,7 +226,10 @@ def _profile_device(
     ):
         kept = (
             *(workspace, campaign, request.precisions, request.variant),
-            *(partial(_of_spaces, request, workspace, campaign, spaces), "profile --retry measures them again"),
+            *(
+                partial(rows_of_profile, workspace, campaign, spaces, request.classes),
+                "profile --retry measures them again",
+            ),
         )
         try:
             result, accuracies, tables = _profile_spaces(request, workspace, campaign, listener, spaces, variants)
@@ -249,23 +252,6 @@ def _profile_device(
         aa=aa,
         accuracies=accuracies,
     )
-
-
-def _of_spaces(
-    request: ProfileRequest,
-    workspace: Workspace,
-    campaign: Campaign,
-    spaces: Sequence[StagedSpace],
-    table: LatencyTable,
-) -> list[LatencyRow]:
-    """The rows of a table that a profile of some spaces measures: theirs, and the anchors."""
-    from hwbench.api.occasions import anchors
-    from hwbench.latency import rows_of_space
-
-    parts = [part for space in spaces for part in space.parts(table.precision, num_classes=request.classes)]
-    own = {row.workload for row in rows_of_space(table, parts)}
-    own |= {*anchors(workspace, campaign, [table.precision], request.variant)}
-    return [row for row in table if row.workload in own]
 
 
 def _profile_spaces(

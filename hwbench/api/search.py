@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hwbench.api.begun_trainings import beginning
-from hwbench.api.learning import coming_with, learn_from, seen
+from hwbench.api.learned import seen
+from hwbench.api.learning import coming_with, learn_from
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.prediction import measuring
 from hwbench.api.reading import RGB
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from hwbench.api.learning import Learned
+    from hwbench.api.learned import Learned
     from hwbench.api.search_devices import DevicePredictors
     from hwbench.measure.builder import Builder
     from hwbench.spaces.protocols import NetworkSet, SearchedSpace

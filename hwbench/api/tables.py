@@ -6,17 +6,30 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hwbench.api.listener import SILENT, Listener
-from hwbench.api.occasions import moved_apart, on_one_scale
+from hwbench.api.occasions import anchors, moved_apart, on_one_scale
 from hwbench.errors import HwbenchError
-from hwbench.latency import LatencyRow, LatencyTable, Role, SelfCheck, between_runs, table_path, with_honest_intervals
+from hwbench.latency import (
+    LatencyRow,
+    LatencyTable,
+    Role,
+    SelfCheck,
+    between_runs,
+    rows_of_space,
+    table_path,
+    with_honest_intervals,
+)
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.drift import by_clock
 from hwbench.measure.store_types import RowPurpose
 from hwbench.printable import counted
 from hwbench.specs import AUTO, STREAM, Outcome, Precision, Session, Target, Workload
 from hwbench.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hwbench.spaces import StagedSpace
 
 
 def publish(
@@ -124,6 +137,16 @@ def tell_kept(
                 f"{name}: {counted(count, 'row')} got no latency when measured again; the table keeps what was "
                 f"measured before; {again}"
             )
+
+
+def rows_of_profile(
+    workspace: Workspace, campaign: Campaign, spaces: Sequence[StagedSpace], num_classes: int, table: LatencyTable
+) -> list[LatencyRow]:
+    """The rows of a table that a profile of some spaces measures: theirs, and the anchors."""
+    parts = [part for space in spaces for part in space.parts(table.precision, num_classes=num_classes)]
+    own = {row.workload for row in rows_of_space(table, parts)}
+    own |= {*anchors(workspace, campaign, [table.precision], table.variant)}
+    return [row for row in table if row.workload in own]
 
 
 def _kept(

@@ -34,7 +34,7 @@ _INTERPOLATED, _TRANSFERRED = "interpolated", "transferred from "
 _SIZES = (("max-file-size", "max_file_bytes"), ("max-activations", "max_activation_bytes"))
 # Shares of the input that networks are trained on, in the effort of a study: the option, and its value.
 SHARES = re.compile(r", (frames-share|resolution-share) ([0-9.e-]+)")
-# What ``hwbench.api.learning`` says that a study begins from.
+# What ``hwbench.api.learned`` says that a study begins from.
 _LEARNED = re.compile(r"learned from [0-9]+ networks of (.+) \([0-9a-f]+\)")
 
 

@@ -10,7 +10,8 @@ from scipy.stats import kendalltau
 import hwbench
 import hwbench.api.search
 from hwbench import SearchRequest
-from hwbench.api.learning import TrainingSettings, learn_from
+from hwbench.api.learned import TrainingSettings
+from hwbench.api.learning import learn_from
 from hwbench.api.search_talk import begun_from
 from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.api.training_forecast import TrainingForecast

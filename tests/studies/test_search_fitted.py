@@ -10,7 +10,8 @@ import pytest
 import hwbench
 import hwbench.api.search
 from hwbench import SearchRequest
-from hwbench.api.learning import DEFAULT_OPTIMIZER, Learned, LearnedTraining, coming_with, learn_from
+from hwbench.api.learned import DEFAULT_OPTIMIZER, Learned, LearnedTraining
+from hwbench.api.learning import coming_with, learn_from
 from hwbench.api.scoreboard import ScoreboardRequest, scoreboard
 from hwbench.api.study_data import Fidelity
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
