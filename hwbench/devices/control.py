@@ -267,7 +267,8 @@ def _hold(knob: Knob, name: str, journal: Journal, probe: Probe, transport: Tran
     turned = Change(transport.identity, probe.unit, name, before, ours, boot=probe.boot, fingerprint=probe.fingerprint)
     change = journal.add(turned)
     try:
-        knob.set(transport, ours)
+        # What shows the wanted value is not set: a limit lowered by another knob would stay there after both are back.
+        knob.set(transport, {item: value for item, value in ours.items() if before.get(item) != value})
         after = knob.show(transport) if knob.tells else ours
         if after != ours:
             item = next(item for item in ours if after.get(item) != ours[item])

@@ -6,7 +6,8 @@ made. A knob keeps nothing in itself, so that any process can undo what another 
 
 Values are texts by item: a knob such as the governor has one item for each cluster. An item that is, when it is to be
 restored, neither what was there before nor what we made of it was changed by somebody else, and is left alone. An item
-that cannot be read then, as that of a cluster that the kernel has put to sleep, waits until it can.
+that cannot be read then, as that of a cluster that the kernel has put to sleep, waits until it can. An item that shows
+what is wanted is not set: the kernel shows limits as other knobs and heat allow them, and keeps what it was asked for.
 """
 
 from __future__ import annotations

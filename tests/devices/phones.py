@@ -71,6 +71,44 @@ class Phone(LocalTransport):
         return {str(path.relative_to(self.root)): path.read_text().strip() for path in files}
 
 
+class Intel(Phone):
+    """A board under intel_pstate: without turbo its clocks end at ``BASE``, whatever was asked for.
+
+    The limits shown are the lower of what was asked for and of what is there. ``cpuinfo_max_freq`` follows turbo, as
+    since Linux 6.10, or stays as it is.
+    """
+
+    BASE, HIGHEST = 1_700_000, 2_400_000
+
+    def __init__(self, root: Path, *, follows: bool = True, asked: int = HIGHEST) -> None:
+        super().__init__(root)
+        self._follows = follows
+        self._policy = self.file("sys/devices/system/cpu/cpufreq/policy0")
+        self._policy.joinpath("scaling_available_frequencies").unlink()
+        self.file("sys/devices/system/cpu/cpufreq/boost").unlink()
+        _write(self.file("sys/devices/system/cpu/intel_pstate/no_turbo"), "0")
+        self._asked = {"min": int(self._policy.joinpath("scaling_min_freq").read_text()), "max": asked}
+        self._show()
+
+    def run(self, argv, **options):
+        result = super().run(argv, **options)
+        for end in self._asked:
+            file = self._policy / f"scaling_{end}_freq"
+            if file.stat().st_mtime_ns:  # written by somebody else, perhaps to the value that it showed
+                self._asked[end] = int(file.read_text())
+        self._show()
+        return result
+
+    def _show(self) -> None:
+        turbo = self.read("sys/devices/system/cpu/intel_pstate/no_turbo") == "0"
+        highest = self.HIGHEST if turbo else self.BASE
+        _write(self._policy / "cpuinfo_max_freq", str(highest if self._follows else self.HIGHEST))
+        for end, asked in self._asked.items():
+            file = self._policy / f"scaling_{end}_freq"
+            _write(file, str(min(asked, highest)))
+            os.utime(file, ns=(0, 0))
+
+
 def make(root: Path, name: str, **options) -> Phone:
     """The device of a recording, as files."""
     install(root / "bin")

@@ -127,6 +127,18 @@ def test_a_board_whose_user_may_use_sudo(tmp_path):
     assert device.snapshot() == before
 
 
+@pytest.mark.parametrize("asked", [2400000, 2100000, 1600000])
+def test_turbo_is_back_after_limits_that_followed_it(tmp_path, asked):
+    phone(tmp_path, "pi5")
+    device = phones.Intel(tmp_path / "device", asked=asked).rooted()
+    before = device.snapshot()
+    with control(device) as held:
+        assert held.held["boost"] == "off"
+        assert held.held["frequency"] == "1700000"
+    assert device.snapshot() == before
+    assert device.read("sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq") == str(asked)
+
+
 def test_a_kernel_that_shows_no_clusters(tmp_path):
     device = phone(tmp_path, "pi5").rooted()
     folder = device.root / "sys/devices/system/cpu/cpufreq"
