@@ -292,12 +292,24 @@ class Frequency(_Files):
 
     def wanted(self, probe: Probe, transport: Transport) -> dict[str, str]:
         steps = _read(transport, "cpufreq/policy*/scaling_available_frequencies", "cpufreq/policy*/cpuinfo_max_freq")
+        steps |= _without_turbo(transport)
         return {item: str(_clock(item.rpartition("/")[0], steps, probe.android)) for item in self.show(transport)}
 
 
+def _without_turbo(transport: Transport) -> dict[str, str]:
+    """Limits and base clocks by path, where intel_pstate has turbo off: it takes no clock above the higher one then.
+
+    Before Linux 6.10 ``cpuinfo_max_freq`` stays the turbo clock. Only processors with HWP tell ``base_frequency``.
+    """
+    off = "1" in _read(transport, "intel_pstate/no_turbo").values()
+    return {} if not off else _read(transport, "cpufreq/policy*/scaling_max_freq", "cpufreq/policy*/base_frequency")
+
+
 def _clock(policy: str, steps: Mapping[str, str], sustained: bool) -> int:
-    """The clock in kHz to hold: one that the kernel lists, so that it is taken as it is."""
+    """The clock in kHz to hold: one that the kernel lists, so that it is taken as it is; else the highest."""
     highest = number(steps.get(f"{policy}/cpuinfo_max_freq", ""))
+    ends = (number(steps.get(f"{policy}/{name}", "")) for name in ("scaling_max_freq", "base_frequency"))
+    highest = min(highest, max(ends) or highest)
     listed = sorted(filter(None, map(number, steps.get(f"{policy}/scaling_available_frequencies", "").split())))
     listed = listed or [highest]
     within = [step for step in listed if step <= SUSTAINED * listed[-1]]

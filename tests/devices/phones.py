@@ -75,18 +75,20 @@ class Intel(Phone):
     """A board under intel_pstate: without turbo its clocks end at ``BASE``, whatever was asked for.
 
     The limits shown are the lower of what was asked for and of what is there. ``cpuinfo_max_freq`` follows turbo, as
-    since Linux 6.10, or stays as it is.
+    since Linux 6.10, or stays as it is. With HWP the kernel tells the base clock.
     """
 
     BASE, HIGHEST = 1_700_000, 2_400_000
 
-    def __init__(self, root: Path, *, follows: bool = True, asked: int = HIGHEST) -> None:
+    def __init__(self, root: Path, *, follows: bool = True, hwp: bool = True, asked: int = HIGHEST) -> None:
         super().__init__(root)
         self._follows = follows
         self._policy = self.file("sys/devices/system/cpu/cpufreq/policy0")
         self._policy.joinpath("scaling_available_frequencies").unlink()
         self.file("sys/devices/system/cpu/cpufreq/boost").unlink()
         _write(self.file("sys/devices/system/cpu/intel_pstate/no_turbo"), "0")
+        if hwp:
+            _write(self._policy / "base_frequency", str(self.BASE))
         self._asked = {"min": int(self._policy.joinpath("scaling_min_freq").read_text()), "max": asked}
         self._show()
 

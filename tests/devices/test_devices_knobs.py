@@ -139,6 +139,25 @@ def test_turbo_is_back_after_limits_that_followed_it(tmp_path, asked):
     assert device.read("sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq") == str(asked)
 
 
+@pytest.mark.parametrize(
+    ("hwp", "asked", "clock"),
+    [
+        (True, 2400000, "1700000"),
+        (True, 1600000, "1700000"),
+        (False, 2400000, "1700000"),
+        (False, 1600000, "1600000"),
+    ],
+)
+def test_a_kernel_that_tells_the_turbo_clock_while_turbo_is_off(tmp_path, hwp, asked, clock):
+    phone(tmp_path, "pi5")
+    device = phones.Intel(tmp_path / "device", follows=False, hwp=hwp, asked=asked).rooted()
+    before = device.snapshot()
+    with control(device) as held:
+        assert held.free == {}
+        assert held.held["frequency"] == clock
+    assert device.snapshot() == before
+
+
 def test_a_kernel_that_shows_no_clusters(tmp_path):
     device = phone(tmp_path, "pi5").rooted()
     folder = device.root / "sys/devices/system/cpu/cpufreq"
