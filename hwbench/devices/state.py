@@ -184,7 +184,7 @@ def _by_cpu(text: str) -> dict[int, str]:
 
 
 def _zones(text: str) -> tuple[Temperature, ...]:
-    """Lines ``number:millidegrees:type``; some drivers count in degrees, and dead sensors say impossible values."""
+    """Lines ``number:reading:type``; dead sensors say impossible values."""
     found = []
     for line in text.splitlines()[:MAX_ZONES]:
         index, _, rest = line.partition(":")
@@ -192,10 +192,15 @@ def _zones(text: str) -> tuple[Temperature, ...]:
         raw = decimal(value, -60_000, 200_000)
         # Qualcomm's kernels 4.x have a zone of the state of charge, in percent, under this name.
         if raw is not None and not (kind.strip() == "soc" and raw <= 100):
-            celsius = raw / 1000 if abs(raw) > 200 else raw
+            celsius = _celsius(raw)
             if 0 < celsius < 150:
                 found.append(Temperature(clean(kind, 40) or f"zone {clean(index, 4)}", celsius))
     return tuple(found)
+
+
+def _celsius(reading: float) -> float:
+    """Zones tell millidegrees, some old phones' tenths or whole degrees; told apart as the runners do."""
+    return reading if reading < 150 else reading / 10 if reading < 1500 else reading / 1000
 
 
 def _hal(text: str) -> tuple[Temperature, ...]:

@@ -110,6 +110,8 @@ def status_kb(status: str, name: str) -> int:
 
 def hottest(zones: Sequence[tuple[str, str]]) -> int:
     """Of (kind, reading): the hottest of the processors, else of all, in millidegrees; 0: unknown."""
+    # Qualcomm's kernels 4.x have a zone of the state of charge, in percent, under the name of the chip.
+    zones = [(kind, reading) for kind, reading in zones if kind != "soc" or _number(reading) > 100]
     processors = [reading for kind, reading in zones if any(part in kind for part in PROCESSOR_ZONES)]
     return max(map(millidegrees, processors or [reading for _, reading in zones]), default=0)
 

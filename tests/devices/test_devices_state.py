@@ -146,6 +146,8 @@ def test_values_that_no_sensor_has_are_left_out():
     assert now.temperatures == (Temperature("degrees", 45.0), Temperature("[31mred", 25.0))
     charge = state.parse("== zones\n0:97:soc\n1:41000:soc\n2:97:soc_thermal\n")
     assert charge.temperatures == (Temperature("soc", 41.0), Temperature("soc_thermal", 97.0))
+    tenths = state.parse("== zones\n0:820:cpu\n1:150:skin\n2:1499:x\n3:1500:y\n")
+    assert [t.celsius for t in tenths.temperatures] == [82.0, 15.0, 149.9, 1.5]
     many = "".join(f"{i}:30000:z\n" for i in range(5000))
     assert len(state.parse(f"== zones\n{many}").temperatures) == state.MAX_ZONES
 

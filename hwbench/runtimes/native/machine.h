@@ -84,6 +84,9 @@ inline bool of_processors(const std::string& type) {
   return false;
 }
 
+// Qualcomm's kernels 4.x have a zone of the state of charge, in percent, under the name of the chip.
+inline bool is_charge(const std::string& type, int64_t reading) { return type == "soc" && reading <= 100; }
+
 // Size of the largest cache of the first processor we are bound to; the numbers as in protocol.py.
 inline size_t last_cache_bytes() {
   const int cpu = affinity().empty() ? 0 : affinity().front();
@@ -110,8 +113,9 @@ inline int64_t temperature_mc() {
     for (int zone = 0; zone < 128; ++zone) {
       std::string folder = "/sys/class/thermal/thermal_zone" + std::to_string(zone), type;
       if (!(std::ifstream(folder + "/type") >> type)) continue;
-      all.push_back(folder + "/temp");
       std::transform(type.begin(), type.end(), type.begin(), [](unsigned char c) { return std::tolower(c); });
+      if (is_charge(type, read_number(folder + "/temp"))) continue;
+      all.push_back(folder + "/temp");
       if (of_processors(type)) processors.push_back(folder + "/temp");
     }
     return processors.empty() ? all : processors;
