@@ -33,9 +33,11 @@ for zone in /sys/class/powercap/*:[0-9]*; do
   fi
 done
 for supply in /sys/class/power_supply/*; do
-  kind=
+  kind= scope=
   if [ -r "$supply/type" ]; then read -r kind <"$supply/type"; fi
-  if [ "$kind" = Battery ]; then
+  # That of a mouse or a headset has the scope Device.
+  if [ -r "$supply/scope" ]; then read -r scope <"$supply/scope"; fi
+  if [ "$kind" = Battery ] && [ "$scope" != Device ]; then
     echo; echo "== battery"
     for name in current_now voltage_now status; do
       value=

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import phones
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -169,6 +170,20 @@ def test_batteries(battery, expected):
 def test_a_battery_in_sysfs():
     now = state.parse("== supply\ncapacity: 88\nstatus: Not charging\ntemp: 285\n")
     assert now.battery == Battery(88, "not charging", 28.5)
+
+
+def test_the_battery_of_a_mouse_is_not_that_of_the_device(tmp_path):
+    device = phones.make(tmp_path / "device", "pi5")
+    mouse = device.file("sys/class/power_supply/A_mouse")
+    mouse.mkdir(parents=True)
+    for file, value in {"type": "Battery", "scope": "Device", "capacity": "5", "status": "Discharging"}.items():
+        (mouse / file).write_text(f"{value}\n")
+    assert read_state(device).battery is None
+    own = device.file("sys/class/power_supply/BAT0")
+    own.mkdir()
+    for file, value in {"type": "Battery", "capacity": "88", "status": "Charging"}.items():
+        (own / file).write_text(f"{value}\n")
+    assert read_state(device).battery == Battery(88, "charging")
 
 
 @pytest.mark.parametrize(

@@ -96,3 +96,16 @@ def test_what_cannot_be_read_says_why(reading, said):
     assert (found.source, found.watts) == ("", 0.0)
     assert said in found.reason
     assert power([(0.0, reading)]).reason == "fewer than two readings"
+
+
+def test_the_battery_of_a_mouse_is_passed_over(tmp_path):
+    mouse = {"type": "Battery", "scope": "Device", "status": "Discharging", "current_now": "1000"}
+    own = {"type": "Battery", "scope": "System", "status": "Charging", "voltage_now": "4000000"}
+    for name, files in (("BAT0", own), ("A_mouse", mouse)):
+        folder = tmp_path / "class" / "power_supply" / name
+        folder.mkdir(parents=True)
+        for file, value in files.items():
+            (folder / file).write_text(f"{value}\n")
+    script = _SCRIPT.replace("/sys/class", str(tmp_path / "class"))
+    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert parse(said) == EnergyReading(voltage_uv=4e6, charging=True)
