@@ -41,6 +41,11 @@ CONNECT_TRIES = 2
 _REFUSED = re.compile(r"(?:failed to copy .*': remote |SendRequest failed: )(.*)")
 _LOCAL = re.compile(r"cannot (stat|open|read)|failed to (stat|open|read) (local|file)")
 
+_PLACE = "under [adb] in its device.toml"
+# What to do where no device has the serial that is asked for.
+_CHANGE_SERIAL, _CHANGE_HOST = f"change serial {_PLACE}", f"change host {_PLACE}"
+_UNSET_SERIAL = "clear the variable of the environment that asks for it: unset ANDROID_SERIAL"
+
 _warned: set[str] = set()
 
 
@@ -57,16 +62,16 @@ def open_link(name: str, options: Mapping[str, Option], environment: Mapping[str
         InvalidValue: The options contradict each other or cannot be given to adb.
     """
     program = AdbProgram()
-    serial = _wanted(options, environment)
+    serial, mend = _wanted(options, environment)
     try:
         started = program.start()
     except DeviceUnreachable as error:
         raise DeviceUnreachable(f"device {name!r}: {error}") from error
     if serial is not None and is_address(serial):
         _warn_of_network(name, serial)
-        _connect_anew(program, name, serial)
-    chosen = choose(program.settled(serial, wait=started or serial is not None), name, serial)
-    link = AdbLink(program, name, chosen.serial)
+        _connect_anew(program, name, serial, mend)
+    chosen = choose(program.settled(serial, wait=started or serial is not None), name, serial, mend)
+    link = AdbLink(program, name, chosen.serial, mend)
     link.check()
     return link
 
@@ -76,29 +81,34 @@ def connect(address: Address) -> RemoteTransport:
     return RemoteTransport(open_link(address.name, address.options), address)
 
 
-def choose(found: tuple[Attached, ...], name: str, serial: str | None) -> Attached:
+def choose(found: tuple[Attached, ...], name: str, serial: str | None, mend: str = _CHANGE_SERIAL) -> Attached:
     """The device that is meant: that with the serial, or the only one.
+
+    Args:
+        found: What is attached.
+        name: What its device file calls it.
+        serial: None: any.
+        mend: What to do where no device has the serial, in words.
 
     Raises:
         DeviceUnreachable: There is none, there are several, or it is not ready; says what mends it.
     """
-    place = "under [adb] in its device.toml"
     if serial is not None:
         meant = [one for one in found if one.serial == serial]
         others = f"attached: {_listed(found)}" if found else "nothing is attached"
-        wrong = f"expected the one with serial {printable(serial)}, {others}; connect it, or change serial {place}"
+        wrong = f"expected the one with serial {printable(serial)}, {others}; connect it, or {mend}"
     else:
         meant = list(found)
         wrong = (
             "no Android device is attached: connect it with a cable that carries data and switch on USB debugging in "
-            f'its developer options, then: adb devices. Over the network: host = "ADDRESS" {place}'
+            f'its developer options, then: adb devices. Over the network: host = "ADDRESS" {_PLACE}'
         )
     if not meant:
         raise DeviceUnreachable(f"device {name!r}: {wrong}")
     if len(meant) > 1:
         raise DeviceUnreachable(
             f'device {name!r}: {len(meant)} devices are attached: {_listed(found)}; say which it is: serial = "SERIAL" '
-            f"{place}, or for once: ANDROID_SERIAL=SERIAL in the environment"
+            f"{_PLACE}, or for once: ANDROID_SERIAL=SERIAL in the environment"
         )
     (one,) = meant
     if not one.ready:
@@ -114,9 +124,10 @@ def choose(found: tuple[Attached, ...], name: str, serial: str | None) -> Attach
 class AdbLink:
     """A connection to one device through adb's server; each command and each file is a call of the adb program."""
 
-    def __init__(self, program: AdbProgram, name: str, serial: str) -> None:
+    def __init__(self, program: AdbProgram, name: str, serial: str, mend: str = _CHANGE_SERIAL) -> None:
         self._program = program
         self._name = name
+        self._mend = mend
         self._serial = checked_word("serial", serial)
         self._channels: list[AdbChannel] = []
         self._unit: str | None = None
@@ -196,7 +207,7 @@ class AdbLink:
             for _ in range(CONNECT_TRIES):
                 # Of a connection that the network swallowed, adb says for hours that it is there.
                 self._program.call("disconnect", self._serial)
-                _connect_anew(self._program, self._name, self._serial)
+                _connect_anew(self._program, self._name, self._serial, self._mend)
                 found = self._program.settled(self._serial, wait=True)
                 if any(one.serial == self._serial for one in found):
                     break
@@ -206,7 +217,7 @@ class AdbLink:
                     self._program.call("reconnect", serial=self._serial)
                 self._program.call("wait-for-device", serial=self._serial, timeout_s=WAIT_S)
             found = self._program.settled(self._serial, wait=True)
-        choose(found, self._name, self._serial)
+        choose(found, self._name, self._serial, self._mend)
         try:
             self.check()
         except DeviceUnreachable:
@@ -268,27 +279,30 @@ class AdbLink:
         return lost(self._serial, why)
 
 
-def _wanted(options: Mapping[str, Option], environment: Mapping[str, str]) -> str | None:
-    """The serial that the options and the environment ask for."""
+def _wanted(options: Mapping[str, Option], environment: Mapping[str, str]) -> tuple[str | None, str]:
+    """The serial that the options or the environment ask for, and what to do where no device has it."""
     serial, host = options.get("serial"), options.get("host")
     if host is None and "port" in options:
         raise InvalidValue("[adb] port: expected host beside it")
     if host is not None:
         if serial is not None:
             raise InvalidValue("[adb]: expected serial, or host and port, got both")
-        return place_of(str(host), int(options.get("port", DEFAULT_PORT)))
-    wanted = serial or environment.get("ANDROID_SERIAL")
-    return checked_word("[adb] serial", str(wanted)) if wanted else None
+        return place_of(str(host), int(options.get("port", DEFAULT_PORT))), _CHANGE_HOST
+    if serial:
+        return checked_word("[adb] serial", str(serial)), _CHANGE_SERIAL
+    if asked := environment.get("ANDROID_SERIAL"):
+        return checked_word("ANDROID_SERIAL", asked), _UNSET_SERIAL
+    return None, _CHANGE_SERIAL
 
 
-def _connect_anew(program: AdbProgram, name: str, serial: str) -> None:
+def _connect_anew(program: AdbProgram, name: str, serial: str, mend: str) -> None:
     # adb says of a device that it lost that it is connected already, and leaves it offline.
     if any(one.serial == serial and not one.ready for one in program.attached()):
         program.call("disconnect", serial)
     try:
         program.connect(serial)
     except DeviceUnreachable as error:
-        raise DeviceUnreachable(f"device {name!r}: {error}") from error
+        raise DeviceUnreachable(f"device {name!r}: {error}. Or {mend}") from error
 
 
 def _warn_of_network(name: str, serial: str) -> None:

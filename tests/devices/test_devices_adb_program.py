@@ -137,9 +137,34 @@ def test_a_serial_that_is_not_attached(serve):
     assert "expected the one with serial R58K12ABCDE, attached: R58K99ZYXWV (device, SM_G965F)" in refusal(
         {"serial": "R58K12ABCDE"}
     )
-    assert "expected the one with serial X, attached" in refusal(environment={"ANDROID_SERIAL": "X"})
+    assert refusal({"serial": "X"}).endswith("connect it, or change serial under [adb] in its device.toml")
     serve("")
     assert "serial R58K12ABCDE, nothing is attached" in refusal({"serial": "R58K12ABCDE"})
+
+
+@needs_adb
+def test_a_serial_of_the_environment_is_not_looked_for_in_the_device_file(serve):
+    serve(OTHER)
+    said = refusal(environment={"ANDROID_SERIAL": "X"})
+    assert "expected the one with serial X, attached" in said
+    assert said.endswith("connect it, or clear the variable of the environment that asks for it: unset ANDROID_SERIAL")
+    with pytest.raises(InvalidValue, match=r"^ANDROID_SERIAL: expected one word"):
+        open_link("s9", {}, {"ANDROID_SERIAL": "a b"})
+
+
+@needs_adb
+@pytest.mark.parametrize(
+    ("options", "environment", "mend"),
+    [
+        ({"host": "127.0.0.1", "port": 1}, {}, "Or change host under [adb] in its device.toml"),
+        ({}, {"ANDROID_SERIAL": "127.0.0.1:1"}, "asks for it: unset ANDROID_SERIAL"),
+    ],
+)
+def test_an_address_where_nobody_answers_is_told_with_where_it_stands(serve, options, environment, mend):
+    serve(READY)
+    said = refusal(options, environment)
+    assert "cannot connect to 127.0.0.1:1" in said
+    assert said.endswith(mend)
 
 
 @needs_adb
