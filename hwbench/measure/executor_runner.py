@@ -39,6 +39,9 @@ _LOADED = re.compile(rf"Model loaded in {_MS}")
 _COMPLAINT = re.compile(r"^[EF] [0-9:.]+ executorch:[^ \n]*\] (.*)$", re.MULTILINE)
 # Executions that tell how long one takes.
 _PILOT = 3
+# Samples of a visit on Android, whose log forgets what is old: a line takes some 125 bytes, and the smallest buffer has
+# 64 KiB. Lines of the warm-up before them may be forgotten.
+_MOST_LOGGED = 400
 # Starting a process and loading a model, on top of the limit of the visit.
 _LOAD_LIMIT_S = 60.0
 
@@ -62,12 +65,16 @@ exit $status
 
 @dataclass(frozen=True)
 class Answer:
-    """What one process of it said: times of its executions and of loading in nanoseconds, 0 where unknown."""
+    """What one process of it said: times of its executions and of loading in nanoseconds, 0 where unknown.
+
+    ``in_system_log`` tells that the times came by Android's log, not by stderr.
+    """
 
     executions_ns: tuple[int, ...]
     load_ns: int
     clock_khz: int
     temp_mc: int
+    in_system_log: bool = False
 
 
 class _Failed(Exception):
@@ -163,13 +170,15 @@ class Upstream:
             if options.cache != "warm":
                 raise _Failed("run", "an executor_runner of your own takes warm caches only; take another runner")
             if entry.id not in pilots:
-                first = self._execute(entry.path, _PILOT, options)
+                first = self._execute(entry.path, 0, _PILOT, options)
                 pilots[entry.id] = first
                 yield _line("load", id=entry.id, load_ns=max(1, first.load_ns), first_ns=first.executions_ns[0])
-            warm, count = plan(pilots[entry.id].executions_ns[1:], options)
+            pilot = pilots[entry.id]
+            warm, count = plan(pilot.executions_ns[1:], options)
+            count = min(count, _MOST_LOGGED) if pilot.in_system_log else count
             start = time.monotonic_ns()
-            answer = self._execute(entry.path, warm + count, options)
-            yield _line(kind, id=entry.id, round=number, **_session(answer, warm, start))
+            answer = self._execute(entry.path, warm, count, options)
+            yield _line(kind, id=entry.id, round=number, **_session(answer, start))
         except _Failed as failure:
             entry.failed = True
             yield _line("error", id=entry.id, stage=failure.stage, reason=str(failure))
@@ -182,7 +191,7 @@ class Upstream:
                 raise _Failed("run", "no tensor comes out")
             if any(list(one.order) != sorted(one.order) for one in (*layout.inputs, *layout.outputs)):
                 raise _Failed("run", "input or output lie in another order than that of the axes; take another runner")
-            answer = self._execute(options.check, 1, options, f"--output_file={output}")
+            answer = self._execute(options.check, 0, 1, options, f"--output_file={output}")
             moved = self.transport.run(["mv", f"{output}-0.bin", options.output], timeout_s=_LOAD_LIMIT_S)
             if options.output and not moved.ok:
                 raise _Failed("run", f"it wrote no output: {moved.stderr.strip()}")
@@ -191,20 +200,20 @@ class Upstream:
         except _Failed as failure:
             yield _line("error", id="check", stage=failure.stage, reason=str(failure))
 
-    def _execute(self, path: str, count: int, options: Options, *more: str) -> Answer:
+    def _execute(self, path: str, warm: int, count: int, options: Options, *more: str) -> Answer:
         mask = f"{sum(1 << cpu for cpu in options.cpus):x}" if options.cpus else ""
         words = [
             *self.runner.command,
             f"--model_path={path}",
             f"--inputs={options.input or self._input(path)}",
-            f"--num_executions={count}",
+            f"--num_executions={warm + count}",
             f"--cpu_threads={options.threads}",
             "--print_output=none",
             *more,
         ]
         argv = ["sh", "-c", _SCRIPT, "sh", str(min(options.cpus, default=0)), mask, *words]
         result = self.transport.run(argv, timeout_s=options.timeout_s + _LOAD_LIMIT_S, env=self.runner.env)
-        answer = read_answer(result, count, has_logged=self._has_logged)
+        answer = read_answer(result, warm + count, warm=warm, has_logged=self._has_logged)
         self._has_logged = True
         return answer
 
@@ -249,12 +258,13 @@ def plan(executions_ns: Sequence[int], options: Options) -> tuple[int, int]:
     return warm, max(1, min(wanted, math.ceil(options.max_ms / one_ms)))
 
 
-def read_answer(result: CommandResult, count: int, *, has_logged: bool = False) -> Answer:
-    """Reads what it logged.
+def read_answer(result: CommandResult, count: int, *, warm: int = 0, has_logged: bool = False) -> Answer:
+    """Reads what it logged of the executions that count.
 
     Args:
         result: What became of its process.
         count: Executions that it was asked for.
+        warm: How many of them, the first ones, are thrown away; what it logged of them need not be there.
         has_logged: It has logged times before, so that a log without any is about this file.
 
     Raises:
@@ -273,8 +283,9 @@ def read_answer(result: CommandResult, count: int, *, has_logged: bool = False) 
     if result.status != 0:
         status = result.status if result.status < 128 else 128 - result.status  # as a shell says a signal
         complaints = _COMPLAINT.findall(log) or [log]
-        raise _Failed("run" if loaded else "load", describe_end(status, complaints[-1]))
-    missing = next((at for at in range(1, count + 1) if at not in times), 0)
+        raise _Failed("run" if loaded or times else "load", describe_end(status, complaints[-1]))
+    kept = range(warm + 1, count + 1)
+    missing = next((at for at in kept if at not in times), 0)
     if missing and (times or has_logged or "Iteration " in log):
         raise _Failed("parse", f"expected {count} lines 'Iteration N of M: x ms', no such line reads for N = {missing}")
     if missing:
@@ -283,18 +294,18 @@ def read_answer(result: CommandResult, count: int, *, has_logged: bool = False) 
             "as ExecuTorch 1.3 and newer write them when built with -DEXECUTORCH_ENABLE_LOGGING=ON"
         )
     return Answer(
-        executions_ns=tuple(max(1, times[at]) for at in range(1, count + 1)),
+        executions_ns=tuple(max(1, times[at]) for at in kept),
         load_ns=round(float(loaded[1]) * 1e6) if loaded else 0,
         clock_khz=whole_number(parts.get("clock", "")),
         temp_mc=_hottest(parts.get("zones", "")),
+        in_system_log=_ITERATION.search(parts.get("log", "")) is not None,
     )
 
 
-def _session(answer: Answer, warm: int, start: int) -> dict[str, Any]:
-    samples = answer.executions_ns[warm:]
+def _session(answer: Answer, start: int) -> dict[str, Any]:
     return {
-        "samples_ns": list(samples),
-        "wall_ns": sum(samples),
+        "samples_ns": list(answer.executions_ns),
+        "wall_ns": sum(answer.executions_ns),
         "clock_khz": answer.clock_khz,
         "temp_mc": answer.temp_mc,
         "at_ns": (start + time.monotonic_ns()) // 2,

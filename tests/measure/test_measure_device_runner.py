@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -238,6 +239,32 @@ def test_an_executor_runner_of_the_user(bench, tmp_path):
     # An execution takes 0.2 ms: 10 warm up for twice the time asked for, and 5 fill the session.
     assert sessions[0][1].samples_s == pytest.approx([1e-9 * (200_010 + i) for i in range(1, 6)])
     assert sessions[0][1].load_s == pytest.approx(0.29986e-3)
+
+
+def test_a_log_that_forgets_the_warm_up_of_a_small_file_has_its_samples(upstream, tmp_path, monkeypatch):
+    """As on Android: an execution takes 0.05 ms, and the log keeps the last 500 of thousands of lines."""
+    script = UPSTREAM.replace("0.$((200000 + i))", "0.0$((50000 + i))").replace(">&2", '>>"$RING"')
+    Path(upstream).write_text(script.replace("\ni=1\n", '\n: >"$RING"\ni=1\n'))
+    logcat = tmp_path / "bin" / "logcat"
+    logcat.parent.mkdir()
+    logcat.write_text('#!/bin/sh\nexec tail -n 500 "$RING"\n')
+    logcat.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{logcat.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("RING", str(tmp_path / "ring"))
+    sessions = []
+    timing = replace(QUICK, warmup_s=0.05, min_session_s=0.1, max_session_s=1.0, min_rounds=1, max_rounds=1)
+    device = Device("board", "local", runner=upstream, cpus=(CPU,))
+    with open_bench(device, "executorch", cache_dir=tmp_path / "cache") as bench:
+        failures = measure_sessions(
+            [artifact(SMALL)],
+            rounds=1,
+            seed=0,
+            on_session=lambda *row: sessions.append(row),
+            bench=bench,
+            timing=timing,
+        )
+    assert failures == []
+    assert sessions[0][1].samples_s == pytest.approx([1e-9 * (50_000 + i) for i in range(2001, 2401)])
 
 
 def test_what_it_computes(bench, expected):
