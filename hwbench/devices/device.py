@@ -108,6 +108,8 @@ class Device:
         # Where most are off, they were off when the device was added.
         if probe.offline and len(probe.offline) <= len(probe.cpus):
             off, mend = f"{_switched_off(probe.offline)} now, ", f"{_switch_on(probe.offline)}. "
+        if probe.turbo_on and self.fingerprint not in ("", probe.fingerprint):
+            off, mend = f"{off}turbo is off now, ", f"{mend}To switch turbo on, there as root: {probe.turbo_on}. "
         if self.fingerprint not in ("", probe.fingerprint):
             wrong = (
                 f"expected fingerprint {self.fingerprint}, got {probe.fingerprint} ({found}): {off}it was updated, or"

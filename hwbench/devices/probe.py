@@ -30,6 +30,7 @@ for file in /sys/class/dmi/id/product_name /sys/hypervisor/type /sys/devices/sys
     /sys/devices/system/cpu/cpu*/cpufreq/cpuinfo_min_freq \
     /sys/devices/system/cpu/cpu*/cpufreq/cpuinfo_max_freq \
     /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor \
+    /sys/devices/system/cpu/intel_pstate/no_turbo /sys/devices/system/cpu/cpufreq/boost \
     /proc/sys/kernel/random/boot_id /etc/machine-id; do
   if [ -r "$file" ]; then value=; read -r value <"$file"; echo; echo "== $file"; echo "$value"; fi
 done
@@ -114,6 +115,8 @@ class Probe:
     """A device as it describes itself. ``allowed`` are the numbers of the processors that a command there may use.
 
     ``offline`` are the numbers of those that are there, but switched off; they are not among ``cpus``.
+    ``turbo_on`` is the command that switches on the clocks above the nominal one where they are off, else empty; the
+    kernel may tell another ``max_khz`` without them.
     What a device does not say is empty or 0. ``abi`` is what its programs are made for (``arm64-v8a``, ``aarch64``,
     ``armv7l``, ``x86_64``), which a 64-bit kernel (``arch``) does not tell. ``libc`` is ``glibc 2.36``, ``musl 1.2.3``
     or ``bionic``. ``unit`` tells two devices of one kind apart: a digest of the serial number, which itself is not
@@ -138,6 +141,7 @@ class Probe:
     unit: str = ""
     boot: str = ""
     offline: tuple[int, ...] = ()
+    turbo_on: str = ""
 
     @property
     def android(self) -> bool:
@@ -252,6 +256,7 @@ def parse(text: str) -> Probe:
         unit=_unit(parts),
         boot=clean(parts.get("/proc/sys/kernel/random/boot_id", ""), 36),
         offline=tuple(sorted(set(plugged) - set(online) - {*present})) if online else (),
+        turbo_on=_turbo_on(parts),
     )
 
 
@@ -273,6 +278,14 @@ def processors(cpuinfo: str) -> dict[int, dict[str, str]]:
         if re.fullmatch(r"[0-9]{1,4}", index) and int(index) < MAX_CPUS:
             found[int(index)] = values
     return found
+
+
+def _turbo_on(parts: Mapping[str, str]) -> str:
+    switches = (("intel_pstate/no_turbo", "1", "0"), ("cpufreq/boost", "0", "1"))
+    for name, off, on in switches:
+        if parts.get(path := f"/sys/devices/system/cpu/{name}") == off:
+            return f"echo {on} > {path}"
+    return ""
 
 
 def _uname(line: str) -> tuple[str, str]:

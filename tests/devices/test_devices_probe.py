@@ -1,6 +1,7 @@
 import os
 from dataclasses import replace
 
+import phones
 import pytest
 
 from hwbench.devices import CommandResult, Device, conditions, probe_device
@@ -173,6 +174,30 @@ def test_processors_that_are_offline_are_not_taken():
         device.pinned(1, probe)
     with pytest.raises(DeviceError, match="processor 3 is offline now, it was updated, or it is another one"):
         device.recognise(probe)
+
+
+@pytest.mark.parametrize(("switch", "on", "off"), [("intel_pstate/no_turbo", "0", "1"), ("cpufreq/boost", "1", "0")])
+def test_turbo_that_something_else_has_switched_off_is_told_with_the_way_back(switch, on, off):
+    path = f"/sys/devices/system/cpu/{switch}"
+    clock = "\n== /sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq\n{}\n"
+    added = parse(f"{X86}{clock.format(4800000)}\n== {path}\n{on}\n")
+    now = parse(f"{X86}{clock.format(2400000)}\n== {path}\n{off}\n")
+    assert added.fingerprint == parse(X86 + clock.format(4800000)).fingerprint, "those of before stay valid"
+    device = Device("nuc", "ssh", fingerprint=added.fingerprint, unit="1" * 16)
+    device.recognise(added)
+    said = rf"turbo is off now, it was updated, or it is another one. To switch turbo on, .* root: echo {on} > {path}. "
+    with pytest.raises(DeviceError, match=said):
+        device.recognise(now)
+    with pytest.raises(DeviceError, match=r"one of the same kind, but it is another one\. To go on"):
+        device.recognise(replace(added, unit="2" * 16, turbo_on=now.turbo_on))
+
+
+def test_the_script_asks_about_turbo(tmp_path):
+    phones.make(tmp_path / "device", "pi5")
+    device = phones.Intel(tmp_path / "device")
+    assert probe_device(device).turbo_on == ""
+    device.file("sys/devices/system/cpu/intel_pstate/no_turbo").write_text("1\n")
+    assert probe_device(device).turbo_on == "echo 0 > /sys/devices/system/cpu/intel_pstate/no_turbo"
 
 
 @pytest.mark.parametrize("online", ["0-3", "8-11", "", "x"])

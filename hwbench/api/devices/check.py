@@ -192,7 +192,8 @@ class Check:
 
     def _mend(self, probe: Probe) -> str:
         off = "switch on the processors that are offline, or: " if probe.offline else ""
-        return f"{off}hwbench devices add {self.device.name} --force"
+        turbo = "switch on turbo, or: " if probe.turbo_on else ""
+        return f"{off}{turbo}hwbench devices add {self.device.name} --force"
 
     def _machine(self, probe: Probe) -> CheckStep:
         from hwbench.measure.remote_toolchain import machine_of
