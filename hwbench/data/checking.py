@@ -13,6 +13,7 @@ from hwbench.data.file_pool import FileFailure, FilePool
 from hwbench.data.findings import Content, DataFinding, findings_of
 from hwbench.data.listings import DataListing, SplitVideo
 from hwbench.data.media import FileSource, VideoSource
+from hwbench.room import use
 from hwbench.workspace import Workspace
 
 AnySource = TypeVar("AnySource", bound=VideoSource)
@@ -85,7 +86,8 @@ def check_listing(
         WorkspaceError: The cache cannot be written.
     """
     paths = {video.source: video.listed.path for video in listing.videos}
-    with FactsCache(workspace.state / "cache" / FACTS) as cache:
+    use(workspace.cache)  # ``hwbench doctor --clean`` spares what is found out
+    with FactsCache(workspace.cache / FACTS) as cache:
         finder = _Finder(cache, paths, jobs, time_limit_s, progress)
         facts = finder.find("decode" if decode else "probe", paths)
         readable = [source for source in paths if not facts[source].get("error")]

@@ -128,10 +128,14 @@ def info_index(workspace: Workspace) -> InfoIndex:
 
 
 def _cached(workspace: Workspace, decoder: Decoder, limit_bytes: int, videos: int) -> DecodedCache:
-    """A decoder that keeps decoded videos in the workspace; ``hwbench doctor --clean`` spares them from now on."""
-    cache = workspace.state / "cache"
-    use(cache)
-    return DecodedCache(decoder, cache / DECODED, limit_bytes, videos)
+    """A decoder that keeps decoded videos in the workspace."""
+    return DecodedCache(decoder, _kept_in(workspace) / DECODED, limit_bytes, videos)
+
+
+def _kept_in(workspace: Workspace) -> Path:
+    """The cache of a workspace; ``hwbench doctor --clean`` spares what lies there until this process ends."""
+    use(workspace.cache)
+    return workspace.cache
 
 
 def default_clip(data: str, frames: int) -> ClipSpec:
@@ -263,7 +267,7 @@ def open_decoder(workspace: Workspace, reading: Reading, videos: int) -> Decoder
             raise InvalidValue(
                 "--decoded-cache keeps pictures; leave it out with --modality flow, whose files are kept"
             )
-        folder = workspace.state / "cache" / FLOW if reading.flow.computes else Path()
+        folder = _kept_in(workspace) / FLOW if reading.flow.computes else Path()
         return reading.flow.decoder(decoder, folder)
     if reading.decoded_cache_bytes:
         return _cached(workspace, decoder, reading.decoded_cache_bytes, videos)

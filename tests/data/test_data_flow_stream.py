@@ -13,11 +13,13 @@ import hwbench
 from hwbench.data import ClipSpec, Reading, open_dataset
 from hwbench.data.augmentations import augmentation
 from hwbench.data.flo_files import read_flo
-from hwbench.data.flow import FlowFolder, codes_of
+from hwbench.data.flow import NOTE, FlowFolder, codes_of
 from hwbench.data.flow_stream import FLOW_NORMALISATION, FlowStream, FlowTransform
 from hwbench.data.sheets import show_videos
+from hwbench.data.sources import open_decoder
 from hwbench.data.transforms import ScaleJitter
 from hwbench.errors import InvalidValue, MissingDependency, VideoError
+from hwbench.room import clean_cache
 from hwbench.spaces import resolve
 from hwbench.workspace import Workspace
 
@@ -112,6 +114,19 @@ def test_what_is_mirrored_moves_the_other_way(workspace: Workspace) -> None:
         assert other is not None
         assert torch.equal(other[:, :, 0], 255 - one[:, :, 0].flip(3))
         assert torch.equal(other[:, :, 1], one[:, :, 1].flip(3))
+
+
+def test_computed_flow_is_not_cleaned_under_who_reads_it(tmp_path: Path) -> None:
+    from torchvision.models.optical_flow import raft_small
+
+    workspace = Workspace.create(tmp_path / "bench")
+    torch.save(raft_small(weights=None).state_dict(), tmp_path / "raft.pth")
+    kept = workspace.cache / "flow" / "video" / NOTE
+    kept.parent.mkdir(parents=True)
+    kept.write_text("{}")
+    open_decoder(workspace, Reading(flow=FlowStream(f"raft={tmp_path / 'raft.pth'}")), 4)
+    assert clean_cache(workspace.cache).kept_bytes == 2
+    assert kept.exists()
 
 
 @pytest.mark.parametrize("text", ["colour-jitter", "rand-augment", "temporal-jitter:1"])

@@ -10,10 +10,14 @@ from contextlib import contextmanager
 import pytest
 
 from hwbench import room
+from hwbench.data.checking import check_listing
+from hwbench.data.listings import open_listing
 from hwbench.errors import InvalidValue
 from hwbench.measure.cache import ArtifactCache
 from hwbench.measure.store import MeasurementStore
 from hwbench.specs import Artifact, DelegationReport, Workload
+from hwbench.testing.decoders import write_moving
+from hwbench.workspace import Workspace
 
 KIB = 1024
 WORKLOADS = [Workload.parse(f"x3d_i24_m54_o24_k3x3x3_swish@1x24x4x{size}x{size}/int8/auto") for size in range(4, 14)]
@@ -103,6 +107,21 @@ assert used.load(Workload.parse(sys.argv[3]))
         assert freed.kept_bytes > 20 * KIB
     room.clean_cache(root)
     assert present(root) == []
+
+
+def test_19_24_what_a_check_of_data_finds_out_stays_while_it_runs(tmp_path):
+    workspace = Workspace.create(tmp_path / "bench")
+    for number in range(3):
+        write_moving(tmp_path / "clips" / "run" / f"{number}.mp4", 4 + number)
+    listing = open_listing(workspace, str(tmp_path / "clips"))
+
+    def check(progress):
+        return check_listing(workspace, listing, jobs=0, time_limit_s=60, progress=progress)
+
+    begun = []
+    check(lambda stage, done, total: done or room.clean_cache(workspace.cache))
+    check(lambda stage, done, total: begun.append((stage, done)))
+    assert begun[0] == ("probe", 3)
 
 
 def test_19_24_a_process_that_was_killed_holds_nothing(root):
