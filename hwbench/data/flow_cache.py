@@ -1,17 +1,20 @@
 """Computed optical flow, kept on the disk: once for each video, as the images of ``hwbench.data.flow``.
 
 A folder is named after all that the flow depends on: the method, its range, and the video as it is now. The flow of a
-video that changed is computed again.
+video that changed is computed again. So is that of a folder whose files are not those that its ``flow.json`` tells of,
+by number and bytes: a power cut may leave some without their bytes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -29,6 +32,7 @@ from hwbench.data.flow_methods import FlowMethod
 from hwbench.data.images import FrameFolder, images_of
 from hwbench.data.kept_facts import file_state
 from hwbench.data.media import FileSource, OpenVideo, VideoSource
+from hwbench.documents import read_json
 from hwbench.errors import HwbenchError, VideoError
 from hwbench.workspace import temporary_beside, writing
 
@@ -36,6 +40,10 @@ from hwbench.workspace import temporary_beside, writing
 _CHUNK = 64
 # Rows of tables that a process keeps in mind: looking at one reads its whole group of rows.
 _MOST_ROWS = 2**16
+# A folder under way has an image more with every frame: one without any for so long was left behind.
+_STALE_S = 24 * 3600
+# Folders that this process has looked through, which takes a look at each of their files.
+_whole: set[Path] = set()
 
 
 @dataclass(frozen=True)
@@ -60,10 +68,17 @@ class FlowCache:
             WorkspaceError: No rights or no room.
         """
         target = self.root / self._name(source)
-        if not (target / NOTE).exists():
+        if not _is_whole(target):
             with writing(target):
                 self._compute(source, target)
         return FlowFolder(target)
+
+    def sweep(self) -> None:
+        """Removes what processes left behind that were killed while they computed."""
+        for folder in self.root.glob(".*.tmp"):
+            with contextlib.suppress(OSError):  # it took its place meanwhile
+                if time.time() - folder.stat().st_mtime > _STALE_S:
+                    shutil.rmtree(folder, ignore_errors=True)
 
     def _name(self, source: VideoSource) -> str:
         values = [os.path.abspath(source.name), self.method.name, self.range_px, *_state(source)]
@@ -79,7 +94,14 @@ class FlowCache:
                     codes = codes_of(flow, self.range_px)
                     for axis, prefix in enumerate(("flow_x_", "flow_y_")):
                         (temporary / f"{prefix}{number:05d}.png").write_bytes(_grey_png(codes[..., axis]))
-            note = {"range_px": self.range_px, "method": self.method.name, "video": source.name}
+            files, num_bytes = _content(temporary)
+            note = {
+                "range_px": self.range_px,
+                "method": self.method.name,
+                "video": source.name,
+                "files": files,
+                "bytes": num_bytes,
+            }
             (temporary / NOTE).write_text(json.dumps(note), encoding="utf-8")
             _take_place(temporary, target)
         finally:
@@ -145,10 +167,41 @@ def _grey_png(picture: Frames) -> bytes:
     return b"".join(bytes(packet) for packet in [*context.encode(frame), *context.encode(None)])
 
 
+def _content(folder: Path) -> tuple[int, int]:
+    """Number and bytes of the files of a folder, but for ``flow.json``."""
+    with os.scandir(folder) as entries:
+        sizes = [entry.stat().st_size for entry in entries if entry.name != NOTE]
+    return len(sizes), sum(sizes)
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a folder is there with all of its files; one of a version that did not count them is taken as it is."""
+    note = folder / NOTE
+    if not note.exists():
+        return False
+    if folder not in _whole:
+        try:
+            values = read_json(note.read_text(encoding="utf-8"))
+            if (values["files"], values["bytes"]) != _content(folder):
+                return False
+        except KeyError:
+            pass
+        except (OSError, ValueError, TypeError):
+            return False
+        _whole.add(folder)
+    return True
+
+
 def _take_place(made: Path, target: Path) -> None:
-    """Renames a finished folder; another process may have been faster with the same."""
+    """Renames a finished folder, in the place of a damaged one; another process may have been faster with the same."""
     try:
         made.rename(target)
     except OSError:
-        if not (target / NOTE).exists():
+        if _is_whole(target):
+            return
+        if not target.exists():
             raise
+        damaged = temporary_beside(target)
+        target.rename(damaged)
+        shutil.rmtree(damaged, ignore_errors=True)
+        made.rename(target)

@@ -82,7 +82,9 @@ class FlowStream:
             InvalidFile: The weights of the method cannot be read.
         """
         if self.computes:
-            return FlowDecoder(pictures, FlowCache(cache, flow_method(self.source)))
+            computed = FlowCache(cache, flow_method(self.source))
+            computed.sweep()
+            return FlowDecoder(pictures, computed)
         return FlowDecoder(pictures, self._files())
 
     def require(self) -> None:

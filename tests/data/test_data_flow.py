@@ -125,6 +125,35 @@ def test_flow_is_computed_once_for_each_video(make_video: MakeVideo, tmp_path: P
     assert (cache.folder(source).read((0,), 1) == 128).all()
 
 
+def emptied(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [emptied, Path.unlink])
+@pytest.mark.parametrize("name", ["flow_y_00002.png", NOTE])
+def test_flow_that_a_power_cut_damaged_is_computed_again(
+    name: str, damage: Callable[[Path], None], make_video: MakeVideo, tmp_path: Path
+) -> None:
+    source, cache = FileSource(make_video("film.mp4", count=4)), FlowCache(tmp_path / "flow", Brighter())
+    folder = cache.folder(source)
+    codes = folder.read((0, 1, 2), 4)
+    damage(folder.folder / name)
+    for _ in range(2):
+        np.testing.assert_array_equal(cache.folder(source).read((0, 1, 2), 4), codes)
+    assert len(list(cache.root.iterdir())) == 1
+
+
+def test_flow_of_before_is_taken_as_it_is(make_video: MakeVideo, tmp_path: Path) -> None:
+    source, method = FileSource(make_video("film.mp4", count=4)), Brighter()
+    cache = FlowCache(tmp_path / "flow", method)
+    note = cache.folder(source).folder / NOTE
+    values = json.loads(note.read_text())
+    values = {key: value for key, value in values.items() if key not in ("files", "bytes")}
+    note.write_text(json.dumps(values))
+    assert cache.folder(source).read((0, 1, 2), 4).shape[0] == 3
+    assert method.calls == 3
+
+
 def test_folders_of_plain_files_are_named_as_ever(make_video: MakeVideo, tmp_path: Path) -> None:
     """Flow that was computed before is not computed again."""
     source = FileSource(make_video("my film.mp4", count=2), stream=0)

@@ -1,6 +1,8 @@
 """Optical flow in the place of pictures: what ``--modality`` says, and the clips that come of it."""
 
+import os
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -116,15 +118,35 @@ def test_what_is_mirrored_moves_the_other_way(workspace: Workspace) -> None:
         assert torch.equal(other[:, :, 1], one[:, :, 1].flip(3))
 
 
-def test_computed_flow_is_not_cleaned_under_who_reads_it(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def raft(tmp_path_factory: pytest.TempPathFactory) -> FlowStream:
+    """Flow that is computed, by random weights."""
     from torchvision.models.optical_flow import raft_small
 
+    weights = tmp_path_factory.mktemp("raft") / "raft.pth"
+    torch.save(raft_small(weights=None).state_dict(), weights)
+    return FlowStream(f"raft={weights}")
+
+
+def test_what_killed_processes_left_of_flow_goes_after_a_day(raft: FlowStream, tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "bench")
-    torch.save(raft_small(weights=None).state_dict(), tmp_path / "raft.pth")
+    left, under_way = (workspace.cache / "flow" / f".video.{number}.tmp" for number in range(2))
+    for folder in (left, under_way):
+        folder.mkdir(parents=True)
+        (folder / "flow_x_00001.png").write_bytes(b"half")
+    yesterday = time.time() - 25 * 3600
+    os.utime(left, (yesterday, yesterday))
+    open_decoder(workspace, Reading(flow=raft), 4)
+    assert not left.exists()
+    assert under_way.exists()
+
+
+def test_computed_flow_is_not_cleaned_under_who_reads_it(raft: FlowStream, tmp_path: Path) -> None:
+    workspace = Workspace.create(tmp_path / "bench")
     kept = workspace.cache / "flow" / "video" / NOTE
     kept.parent.mkdir(parents=True)
     kept.write_text("{}")
-    open_decoder(workspace, Reading(flow=FlowStream(f"raft={tmp_path / 'raft.pth'}")), 4)
+    open_decoder(workspace, Reading(flow=raft), 4)
     assert clean_cache(workspace.cache).kept_bytes == 2
     assert kept.exists()
 
