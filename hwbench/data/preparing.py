@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -185,10 +186,8 @@ class PreparedFolder:
         values = self._finished.get(str(name))
         if not values or values["key"] != key:
             return None
-        target = self.root / name
-        if target.is_file() and target.stat().st_size != values["bytes"]:
-            return None
-        return PreparedVideo(**{one: values[one] for one in _MADE}) if target.exists() else None
+        made = PreparedVideo(**{one: values[one] for one in _MADE})
+        return made if _is_whole(self.root / name, made) else None
 
     def is_current(self, name: PurePosixPath) -> bool:
         """Whether what is finished was made, or found sound, by this revision."""
@@ -285,6 +284,15 @@ def _read_journal(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             if not name.is_absolute() and ".." not in name.parts:
                 kept = {one: values[one] for one in ("key", *_MADE)}
                 yield str(name), {**kept, "revision": values.get("revision", 1)}
+
+
+def _is_whole(target: Path, made: PreparedVideo) -> bool:
+    """Whether a file has the bytes that were written, or a folder of images as many images and bytes."""
+    if not target.is_dir():
+        return target.is_file() and target.stat().st_size == made.bytes
+    with os.scandir(target) as images:
+        sizes = [image.stat().st_size for image in images]
+    return (len(sizes), sum(sizes)) == (made.frames, made.bytes)
 
 
 def _remove(root: Path, name: PurePosixPath) -> None:

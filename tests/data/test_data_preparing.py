@@ -470,6 +470,20 @@ def test_finished_files_are_left_alone_and_changed_ones_made_again(
     assert len(contents(out)) == 5
 
 
+def test_frame_folders_with_other_images_than_were_made_are_made_again(
+    workspace: Workspace, clips: Path, tmp_path: Path
+) -> None:
+    out, settings = tmp_path / "out", PrepareSettings(32, form="frames")
+    prepare(workspace, clips, out, settings)
+    made = {path: path.read_bytes() for path in out.rglob("*.jpg")}
+    folders = sorted({path.parent for path in made})
+    for path in folders[0].iterdir():  # names and no bytes: what a power cut may leave
+        path.write_bytes(b"")
+    max(folders[1].iterdir()).unlink()
+    assert [prepare(workspace, clips, out, settings).skipped for _ in range(2)] == [4, 6]
+    assert {path: path.read_bytes() for path in out.rglob("*.jpg")} == made
+
+
 def test_half_a_line_and_leftovers_of_a_killed_process_do_no_harm(
     workspace: Workspace, clips: Path, tmp_path: Path
 ) -> None:
