@@ -2,7 +2,8 @@
 
 ``OUT/train/CLASS/NAME.mp4`` and ``OUT/val/CLASS/NAME.mp4``, or folders of JPEG files of these names, or tar shards
 (``hwbench.data.shards``). What is finished stands in ``OUT/.prepared.jsonl``, a line for each file, so that the same
-command goes on after any interruption.
+command goes on after any interruption. ``OUT/prepared.json`` is there while the folder is what a run left at its end:
+from the first change of a run to its end it is not, and readers refuse the folder.
 """
 
 from __future__ import annotations
@@ -200,6 +201,8 @@ class PreparedFolder:
 
     def remove(self, name: PurePosixPath) -> None:
         """Removes what was made."""
+        if (self.root / name).exists():
+            self._change()
         _remove(self.root, name)
         self._finished.pop(str(name), None)
 
@@ -227,6 +230,7 @@ class PreparedFolder:
             else:
                 done[one.target] = answer
                 result.bytes += answer.bytes
+                self._change()
                 self.note(one.target, one.key, answer)
             progress(len(done) + len(result.failed), len(planned), result.bytes)
         result.videos = dict(Counter(one.video.split for one in planned if one.target in done))
@@ -265,6 +269,11 @@ class PreparedFolder:
             self._journal.write(json.dumps(values) + "\n")
             self._journal.flush()
         self._finished[str(target)] = values
+
+    def _change(self) -> None:
+        """From now to the end of the run, the folder is not what ``prepared.json`` says."""
+        with writing(self.root):
+            (self.root / PREPARED).unlink(missing_ok=True)
 
     def __enter__(self) -> PreparedFolder:
         return self

@@ -470,6 +470,48 @@ def test_finished_files_are_left_alone_and_changed_ones_made_again(
     assert len(contents(out)) == 5
 
 
+def prepare_in_part(workspace: Workspace, data: Path, out: Path, settings: PrepareSettings, videos: int) -> None:
+    """Somebody ends the process when so many videos were tried."""
+    left = iter(range(videos))
+
+    def stop(task: PrepareTask) -> PreparedVideo:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return prepare_video(task)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hwbench.data.preparing.prepare_video", stop)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(workspace, data, out, settings)
+
+
+def test_a_folder_is_no_data_until_its_preparation_has_ended(
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path
+) -> None:
+    for side in ("train", "val"):
+        rows = [f"{make_video(f'set/{side}{n}.mp4', count=4 + n).name} {n}" for n in range(12)]
+        (tmp_path / "set" / f"{side}.txt").write_text("\n".join(("# directional", *rows)))
+    data, out = tmp_path / "set", tmp_path / "out"
+    for settings in (SMALL, PrepareSettings(24)):
+        prepare_in_part(workspace, data, out, settings, 20)
+        for part in (out, out / "train"):
+            with pytest.raises(InvalidFile, match=r"out: hwbench data prepare has not ended here; the same command"):
+                open_listing(workspace, str(part))
+        prepare(workspace, data, out, settings)
+        read = open_listing(workspace, str(out))
+        assert (read.classes, read.directional) == (open_listing(workspace, str(data)).classes, True)
+
+
+def test_a_prepared_folder_stays_data_while_only_lost_videos_are_asked_for_again(
+    workspace: Workspace, clips: Path, tmp_path: Path
+) -> None:
+    for name in ("bad.mp4", "worse.mp4"):
+        (clips / "run" / name).write_text("no video")
+    prepare(workspace, clips, tmp_path / "out")
+    prepare_in_part(workspace, clips, tmp_path / "out", SMALL, 1)
+    assert len(open_listing(workspace, str(tmp_path / "out")).videos) == 6
+
+
 def test_frame_folders_with_other_images_than_were_made_are_made_again(
     workspace: Workspace, clips: Path, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from hwbench.data.readers.domsev import Domsev
 from hwbench.data.readers.epic_kitchens import EpicKitchens
 from hwbench.data.readers.folders import ClassFolders
 from hwbench.data.readers.frame_lists import FrameLists
+from hwbench.data.readers.frame_rates import check_ended
 from hwbench.data.readers.frames import ImageFolders
 from hwbench.data.readers.hmdb51 import Hmdb51
 from hwbench.data.readers.huggingface import HuggingFace
@@ -60,10 +61,11 @@ def read(reader: Reader, path: Path) -> Listing:
     """The videos of an existing path, as a reader lists them; a prepared set keeps that its labels tell directions.
 
     Raises:
-        InvalidFile: The path is not of the reader's layout.
+        InvalidFile: The path is not of the reader's layout, or ``hwbench data prepare`` has not ended there.
         HwbenchError: The reader is of another package, and raises something else or gives no listing of videos with
             labels.
     """
+    check_ended(path)
     made = type(reader)
     with readers.blaming(made, on=str(path)):
         listing = reader.read(path)

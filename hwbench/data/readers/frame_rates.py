@@ -48,6 +48,13 @@ def roots_of(path: Path) -> tuple[Path, ...]:
     return (path, path.parent) if path.name in _SIDES else (path,)
 
 
+def check_ended(path: Path) -> None:
+    """Raises InvalidFile where ``path``, one side of it or an archive in it is being prepared, or was until a kill."""
+    for root in roots_of(path.parent if path.is_file() else path):
+        if (root / JOURNAL).is_file() and not (root / PREPARED).is_file():
+            raise InvalidFile(f"{root}: hwbench data prepare has not ended here; the same command goes on")
+
+
 def prepared_values(root: Path) -> dict[str, Any]:
     """What ``hwbench data prepare`` wrote of a folder; empty where it made none."""
     try:
