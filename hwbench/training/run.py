@@ -210,15 +210,18 @@ def train(
     identity = _identity(network, start, teacher) | data.reading.facts()
     facts = fingerprint(data.training, recipe, identity)
     path = run_dir / CHECKPOINT
-    finished = world.share(_finished(path, facts) if world.leads else None)
+    finished = _finished(path, facts, world)
     if finished is not None:
-        return Trained(finished, finished_before=True)
+        return finished
     taught = None if teacher is None else teacher.module(network, classes, data.normalisation)
     if isinstance(start, FineTuning):
         module = start.module(data.training, recipe)
     else:
         module = initial(network, recipe, start)
     with training_alone(run_dir) if world.leads else contextlib.nullcontext():
+        finished = _finished(path, facts, world)
+        if finished is not None:  # by another process meanwhile
+            return finished
         # A state that is not of this run is refused, and its description stays.
         if world.leads and not begun_in(run_dir):
             write_description(run_dir, _description(network, data, recipe, start, teacher))
@@ -295,8 +298,14 @@ def _description(
     )
 
 
-def _finished(path: Path, facts: Mapping[str, str]) -> Checkpoint | None:
-    """The checkpoint of the run, where it has been trained to its end."""
+def _finished(path: Path, facts: Mapping[str, str], world: World) -> Trained | None:
+    """The run, where it has been trained to its end; the same in all processes."""
+    checkpoint = world.share(_stored(path, facts) if world.leads else None)
+    return None if checkpoint is None else Trained(checkpoint, finished_before=True)
+
+
+def _stored(path: Path, facts: Mapping[str, str]) -> Checkpoint | None:
+    """The checkpoint of a finished run."""
     if not path.is_file():
         return None
     try:

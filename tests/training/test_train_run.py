@@ -108,6 +108,22 @@ def test_a_run_ends_in_a_checkpoint_and_is_not_run_twice(workspace: Workspace, t
     assert [p.name for p in folder.iterdir()] == [".lock"]
 
 
+def test_a_run_that_another_process_ends_meanwhile_is_not_trained_again(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build_late(*arguments: object) -> nn.Module:
+        monkeypatch.setattr("hwbench.training.run.initial", initial)
+        first.append(train(RECIPE, NETWORK, data, tmp_path / "run"))
+        return initial(*arguments)
+
+    data, first = open_data(workspace, "synthetic", (4, 16, 16), RECIPE), []
+    monkeypatch.setattr("hwbench.training.run.initial", build_late)
+    second = train(RECIPE, NETWORK, data, tmp_path / "run")
+    assert not first[0].finished_before
+    assert second.finished_before
+    assert second.checkpoint == first[0].checkpoint
+
+
 def test_a_run_says_what_it_is_before_its_first_step_and_keeps_what_another_said(
     workspace: Workspace, tmp_path: Path
 ) -> None:
