@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hwbench.errors import WorkspaceError
+from hwbench.locks import has_no_locks, without_locks
 from hwbench.units import parse_bytes
 
 # The builds of one space take up to a GiB. This holds those of ten; what is more are builds of older sources and
@@ -87,7 +89,7 @@ def use(root: Path) -> None:
     key = (os.getpid(), root.absolute())
     if key in _using:
         return
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, WorkspaceError):
         (root / USERS).mkdir(parents=True, exist_ok=True)
         with _turn(root, fcntl.LOCK_SH):
             descriptor, name = tempfile.mkstemp(dir=root / USERS, prefix=f"{os.getpid()}-", suffix=".lock")
@@ -116,7 +118,11 @@ def trim_builds(root: Path) -> Room:
 
 
 def clean_cache(root: Path) -> Room:
-    """Removes the builds that no running process uses and, where none uses the cache, all the rest of it."""
+    """Removes the builds that no running process uses and, where none uses the cache, all the rest of it.
+
+    Raises:
+        WorkspaceError: The file system has no locks, which tell what is used.
+    """
     room = _builds_down_to(root, 0)
     if not root.is_dir():
         return room
@@ -246,7 +252,13 @@ def _turn(root: Path, how: int) -> Iterator[None]:
     """No process begins to use a folder (shared) while another removes what nobody uses (exclusive)."""
     (root / USERS).mkdir(parents=True, exist_ok=True)
     with (root / USERS / _TURN).open("a") as file:
-        fcntl.flock(file, how)
+        try:
+            fcntl.flock(file, how)
+        except OSError as error:
+            if not has_no_locks(error):
+                raise
+            way_out = "remove the folder by hand while no hwbench runs"
+            raise without_locks(root, "removing what the other one uses", way_out) from None
         yield
 
 

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "hwbench"
 # From bottom to top. A module imports from lower levels, and from its own package.
 BOTTOM = {
     *("errors", "units", "registry", "workspace", "printable", "interpreter", "ownership", "durable", "documents"),
-    *("toml_fields", "frames", "torchrun", "room", "linear_algebra"),
+    *("toml_fields", "frames", "torchrun", "room", "linear_algebra", "locks"),
 }
 LEVELS = (
     BOTTOM,
@@ -40,6 +40,9 @@ NEIGHBOURS = {
     ("workspace", "durable"): "what was written is on the disk, in a folder that is, too",
     ("workspace", "registry"): "unknown spaces, devices and cards are answered with the nearest known ones",
     ("room", "units"): "a limit is a size",
+    ("room", "locks"): "a running process locks what it uses",
+    ("room", "errors"): "what is used cannot be told without locks, which is a WorkspaceError",
+    ("locks", "errors"): "a file system without locks is a WorkspaceError",
     ("torchrun", "errors"): "a process that another one ended says nothing",
     ("toml_fields", "documents"): "a file is bounded before its keys are looked at",
     ("toml_fields", "errors"): "a file that does not validate is an InvalidFile",

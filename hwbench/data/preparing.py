@@ -9,7 +9,6 @@ from the first change of a run to its end it is not, and readers refuse the fold
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -30,6 +29,7 @@ from hwbench.data.readers.frame_rates import JOURNAL as JOURNAL
 from hwbench.data.readers.frame_rates import write_frame_rates
 from hwbench.data.reencoding import REVISION, PreparedVideo, PrepareSettings, PrepareTask, is_sound, prepare_video
 from hwbench.errors import InvalidFile, InvalidValue, UsageError, WorkspaceError
+from hwbench.locks import try_flock
 from hwbench.units import format_bytes
 from hwbench.workspace import Workspace, write_text, writing
 
@@ -156,7 +156,7 @@ def check_preparable(listing: DataListing) -> None:
 
 
 class PreparedFolder:
-    """A folder in which videos are prepared, by one process at a time.
+    """A folder in which videos are prepared, by one process at a time where the file system has locks.
 
     Raises:
         UsageError: It holds something else.
@@ -171,15 +171,15 @@ class PreparedFolder:
                 raise UsageError(f"{root} is not empty, and was not made by hwbench data prepare; name another folder")
             root.mkdir(parents=True, exist_ok=True)
             lock = self._close.enter_context((root / _LOCK).open("a"))
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            alone = try_flock(lock)
+            if alone is False:
                 self._close.close()
-                raise WorkspaceError(f"{root}: another process prepares it; wait for it to end") from None
+                raise WorkspaceError(f"{root}: another process prepares it; wait for it to end")
             self._finished = dict(_read_journal(root / JOURNAL))
             self._journal: IO[str] = self._close.enter_context((root / JOURNAL).open("a", encoding="utf-8"))
             self._journal.write("\n")  # behind half a line of a process that was killed
-        for leftover in root.rglob(".*.tmp"):
+        # Without locks, they may be those of a process that is at work.
+        for leftover in root.rglob(".*.tmp") if alone else ():
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
 
     def finished(self, name: PurePosixPath, key: str) -> PreparedVideo | None:

@@ -20,12 +20,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 from hwbench.deploy.file_names import MANIFEST, MODEL, RUN, is_our_page, model_name
 from hwbench.documents import read_json
 from hwbench.durable import make_folder, sync_folder
 from hwbench.errors import InvalidValue, UnknownName
+from hwbench.locks import try_flock
 from hwbench.runtimes import names
 from hwbench.workspace import writing
 
@@ -107,7 +107,7 @@ def staging(out: Path) -> Iterator[Path]:
             _sweep(out)
             folder = Path(tempfile.mkdtemp(prefix=_PREFIX, suffix=_SUFFIX, dir=out))
             lock = (folder / _LOCK).open("w")
-            _locks(lock)
+            try_flock(lock)
     try:
         with writing(out):
             yield folder
@@ -193,17 +193,6 @@ def _turn(out: Path) -> Iterator[None]:
         os.close(directory)
 
 
-def _locks(file: IO[str]) -> bool | None:
-    """Whether a lock was free, and ours now; None where the file system has no locks."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
-
-
 def _sweep(out: Path) -> None:
     for folder in out.glob(f"{_PREFIX}*{_SUFFIX}"):
         with contextlib.suppress(FileNotFoundError):  # an export beside this one ended
@@ -214,7 +203,7 @@ def _clear(folder: Path, out: Path) -> None:
     """Removes a hidden folder whose export does not live; one that was complete is moved to its place before."""
     with contextlib.ExitStack() as stack:
         try:
-            free = _locks(stack.enter_context((folder / _LOCK).open("r+")))
+            free = try_flock(stack.enter_context((folder / _LOCK).open("r+")))
         except FileNotFoundError:
             free = None
         if free is None:

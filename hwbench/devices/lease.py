@@ -11,7 +11,6 @@ One device may have several addresses; ``unit.py`` takes the leases that hold fo
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -30,6 +29,7 @@ from typing import IO
 
 from hwbench.documents import read_json
 from hwbench.errors import DeviceBusy
+from hwbench.locks import try_flock, without_locks
 from hwbench.printable import printable
 from hwbench.workspace import writing
 
@@ -73,7 +73,7 @@ def leased(identity: str, address: str = "") -> Iterator[None]:
 
     Raises:
         DeviceBusy: Another process holds it; says which, and since when.
-        WorkspaceError: The state folder cannot be written.
+        WorkspaceError: The state folder cannot be written, or has no locks.
     """
     with _guard:
         if not _held[identity]:
@@ -100,7 +100,7 @@ def holder(identity: str) -> Holder | None:
     with writing(path):
         try:
             with path.open("r+") as file:
-                return None if _lock(file) else _read(file, identity)
+                return _read(file, identity) if _lock(file) is False else None
         except FileNotFoundError:
             return None
 
@@ -110,7 +110,7 @@ def holders() -> tuple[Holder, ...]:
     found = []
     for path in sorted(folder().glob("*.json")):
         with contextlib.suppress(OSError), path.open("r+") as file:
-            if not _lock(file) and (someone := _read(file, "")).identity:
+            if _lock(file) is False and (someone := _read(file, "")).identity:
                 found.append(someone)
     return tuple(found)
 
@@ -131,7 +131,11 @@ def _take(identity: str, address: str) -> IO[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
     try:
-        if not _lock(file, _PATIENCE_S):
+        ours = _lock(file, _PATIENCE_S)
+        if ours is None:
+            way_out = "name a folder on another disk: export XDG_STATE_HOME=DIR"
+            raise without_locks(path.parent, "measuring on one device", way_out)
+        if not ours:
             raise DeviceBusy(_in_use(address or identity, _read(file, identity)))
         with writing(path):
             file.truncate(0)
@@ -144,16 +148,12 @@ def _take(identity: str, address: str) -> IO[str]:
     return file
 
 
-def _lock(file: IO[str], patience_s: float = 0.0) -> bool:
+def _lock(file: IO[str], patience_s: float = 0.0) -> bool | None:
+    """``try_flock``, asked again until the patience ends."""
     deadline = time.monotonic() + patience_s
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
+    while (ours := try_flock(file)) is False and time.monotonic() < deadline:
         time.sleep(_PAUSE_S)
+    return ours
 
 
 def _in_use(device: str, user: Holder) -> str:

@@ -23,6 +23,7 @@ from typing import IO, Any
 
 from hwbench.documents import read_json
 from hwbench.errors import HwbenchError, MissingDependency
+from hwbench.locks import try_flock, without_locks
 from hwbench.ownership import check_own, is_own, keep_to_us, make_own_folder
 from hwbench.room import limit_bytes, stamp, trim_builds, use
 from hwbench.runtimes import get, runtimes
@@ -183,7 +184,7 @@ class ArtifactCache:
 
         Raises:
             InvalidValue: The limit of the cache is no size.
-            WorkspaceError: The cache cannot be written, or somebody else can write it.
+            WorkspaceError: The cache cannot be written, or has no locks, or somebody else can write it.
         """
         with writing(self.root):
             make_own_folder(self.root, _HOLDS)
@@ -194,7 +195,7 @@ class ArtifactCache:
             if held.count == 0:
                 with writing(self.root):
                     held.file = (self.root / LOCK).open("a")
-                fcntl.flock(held.file, fcntl.LOCK_EX)
+                self._wait(held.file)
             held.count += 1
         try:
             yield
@@ -206,6 +207,15 @@ class ArtifactCache:
                         trim_builds(self.root)
                     finally:
                         held.file.close()
+
+    def _wait(self, file: IO[str]) -> None:
+        """Takes the lock; where another process has it, its end is awaited."""
+        taken = try_flock(file)
+        if taken is None:
+            file.close()
+            raise without_locks(self.root, "building into one folder", "use a workspace on another disk")
+        if not taken:
+            fcntl.flock(file, fcntl.LOCK_EX)
 
     def _description(self, workload: Workload) -> Path:
         return self.root / f"{self.key(workload)}.json"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -16,6 +15,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
+from hwbench.locks import try_flock, without_locks
 from hwbench.printable import printable
 from hwbench.studies.settings import Settings
 from hwbench.studies.storage import MARKER, StudyStorage, check_marker
@@ -51,12 +51,12 @@ def open_study(
     Raises:
         InvalidValue: The study exists with other settings or in another storage, or another process is at work on it.
         InvalidFile: The journal is damaged, or the storage has lost the study, or has one that is none of a search.
-        WorkspaceError: The folder cannot be written, or the storage not be reached.
+        WorkspaceError: The folder cannot be written, or has no locks, or the storage not be reached.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / ".lock").open("w") as lock, _quiet():
-            _take(lock.fileno(), folder.name)
+            _take(lock.fileno(), folder)
             check_marker(folder, storage, folder / JOURNAL)
             with _opened(folder, storage) as opened:
                 with nullcontext() if storage else damage_told(folder / JOURNAL):
@@ -217,14 +217,15 @@ def close_open_trials(study: Study) -> None:
         study.tell(trial.number, state=TrialState.FAIL)
 
 
-def _take(descriptor: int, name: str) -> None:
+def _take(descriptor: int, folder: Path) -> None:
     """Locks the study for this process; the lock ends with the process, however it ends."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    name, alone = folder.name, try_flock(descriptor)
+    if alone is None:
+        raise without_locks(folder, "writing one study", "search in a workspace on another disk")
+    if not alone:
         raise InvalidValue(
             f"study {name!r} is in use by another process; wait for it, or choose another name: --study {name}-2"
-        ) from None
+        )
 
 
 class Unlocked:

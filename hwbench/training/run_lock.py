@@ -13,6 +13,7 @@ from typing import IO
 
 from hwbench.durable import make_folder
 from hwbench.errors import InvalidValue
+from hwbench.locks import try_lockf
 from hwbench.workspace import writing
 
 _LOCK = ".lock"
@@ -26,11 +27,13 @@ _held: set[Path] = set()
 def training_alone(run_dir: Path) -> Iterator[None]:
     """Keeps a second process out of the folder, which is made; a killed process holds nothing.
 
+    Where the file system has no locks, nobody is kept out.
+
     Raises:
         InvalidValue: Another process trains here.
     """
     with _lock_file(run_dir) as file:
-        if not _taken(file):
+        if try_lockf(file) is False:
             raise InvalidValue(f"{run_dir}: another process trains here; wait for it or choose another --out")
         with _holding(run_dir):
             yield
@@ -45,7 +48,7 @@ def training_in_turn(run_dir: Path, waits: Callable[[], None]) -> Iterator[None]
         waits: Called before the wait.
     """
     with _lock_file(run_dir) as file:
-        if not _taken(file):
+        if try_lockf(file) is False:
             waits()
             with writing(run_dir):
                 fcntl.lockf(file, fcntl.LOCK_EX)
@@ -60,15 +63,6 @@ def _lock_file(run_dir: Path) -> Iterator[IO[str]]:
         file = (run_dir / _LOCK).open("w")
     with file:
         yield file
-
-
-def _taken(file: IO[str]) -> bool:
-    """Whether the lock was free, and is ours now."""
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 @contextlib.contextmanager
@@ -97,10 +91,15 @@ def is_trained_now(run_dir: Path) -> bool:
 def _is_locked(file: int) -> bool:
     if platform.system() == "Linux":
         asked = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
-        kind, *_ = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+        try:
+            kind, *_ = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+        except OSError:  # no locks there
+            return False
         return bool(kind != fcntl.F_UNLCK)
     try:  # without the layout of the question, by trying: given up at once, when the file is closed
         fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+    except (BlockingIOError, PermissionError):
         return True
+    except OSError:
+        return False
     return False

@@ -1,0 +1,94 @@
+"""File systems that have no locks: what goes on there, and what is refused in words."""
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from hwbench.data.preparing import PreparedFolder
+from hwbench.deploy.atomic_export import staging
+from hwbench.devices.lease import holder, holders, leased
+from hwbench.errors import WorkspaceError
+from hwbench.locks import try_flock, try_lockf
+from hwbench.measure.cache import ArtifactCache
+from hwbench.room import clean_cache, use
+from hwbench.studies.journal import open_study
+from hwbench.training.run_lock import is_trained_now, training_alone, training_in_turn
+
+
+@pytest.fixture(params=["ENOSYS", "ENOLCK", "EOPNOTSUPP"])
+def no_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The calls fail as they do on Lustre without ``-o flock``, on NFS without lockd, and on some of FUSE."""
+    number = getattr(errno, request.param)
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    for name in ("flock", "lockf", "fcntl"):
+        monkeypatch.setattr(fcntl, name, fail)
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.mark.parametrize(("try_lock", "name"), [(try_flock, "flock"), (try_lockf, "lockf")])
+def test_what_another_process_holds_is_told_from_what_is_free(
+    try_lock: Callable[[IO[str]], bool | None], name: str, tmp_path: Path
+) -> None:
+    code = f"import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.{name}(f, 2); print('held', flush=True); input()"
+    command = [sys.executable, "-c", code, str(tmp_path / "lock")]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process,
+        (tmp_path / "lock").open("w") as file,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        assert try_lock(file) is False
+        process.stdin.write(b"\n")
+        process.stdin.close()
+        assert process.wait() == 0
+        assert try_lock(file) is True
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_trainings_preparations_and_exports_go_on_without_locks(tmp_path: Path) -> None:
+    with training_alone(tmp_path / "run"):
+        assert is_trained_now(tmp_path / "run")
+    assert not is_trained_now(tmp_path / "run")
+    with training_in_turn(tmp_path / "run", lambda: pytest.fail("waited")):
+        pass
+    with PreparedFolder(tmp_path / "prepared"):
+        under_way = tmp_path / "prepared" / ".0.mp4.abc.tmp"
+        under_way.write_text("half")
+        with PreparedFolder(tmp_path / "prepared"):
+            assert under_way.exists()
+    with staging(tmp_path / "out"):
+        pass
+    use(tmp_path / "cache")
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_where_two_processes_would_disturb_each_other_the_message_says_what_to_do(tmp_path: Path) -> None:
+    def told(what: AbstractContextManager[object]) -> str:
+        with pytest.raises(WorkspaceError, match="no locks, which keep two processes from") as error, what:
+            pytest.fail("went on")
+        return str(error.value)
+
+    assert told(leased("x")).endswith("one device; name a folder on another disk: export XDG_STATE_HOME=DIR")
+    assert holder("x") is None
+    assert holders() == ()
+    assert "building into one folder" in told(ArtifactCache(tmp_path / "cache", "eager").building())
+    study = open_study(tmp_path / "studies" / "mine", None, None, 0)  # type: ignore[arg-type]
+    assert told(study).startswith(f"{tmp_path / 'studies' / 'mine'}: its file system")
+    with pytest.raises(WorkspaceError, match="by hand while no hwbench runs"):
+        clean_cache(tmp_path / "cache")
