@@ -151,7 +151,8 @@ class Builder:
 
         Args:
             workloads: What to build.
-            stop: Once it is set, nothing more is begun; what is under way is finished.
+            stop: Once it is set, nothing more is begun, and another process is not waited for; what is under way is
+                finished.
 
         Raises:
             UnknownName: No such runtime.
@@ -167,7 +168,9 @@ class Builder:
                 yield artifact
         if not waiting:
             return
-        with self._turn, self.cache.building():
+        with self._turn, self.cache.building(stop) as ours:
+            if not ours:
+                return
             missing: deque[Workload] = deque()
             for workload in waiting:  # another process may have built it meanwhile
                 artifact = self.cache.load(workload)

@@ -68,6 +68,8 @@ NOT_SOURCES = (
 
 # Who has this file locked builds into the folder.
 LOCK = "building.lock"
+# How often it is tried by who may be told to stop; a build takes seconds.
+_PAUSE_S = 0.02
 _HOLDS = "what lies there is run"
 
 
@@ -176,11 +178,17 @@ class ArtifactCache:
         stamp(self.root, description)
 
     @contextmanager
-    def building(self) -> Iterator[None]:
+    def building(self, stop: threading.Event | None = None) -> Iterator[bool]:
         """Holds the right to build into this folder while the block runs; other processes wait until it is free.
 
         Who waited finds in the cache what the other one built. The right ends with the process that holds it, and a
         process that has it may take it again. At its end what is too much for the folder goes.
+
+        Args:
+            stop: Ends the wait once it is set.
+
+        Yields:
+            Whether the right is held: False where the wait was ended.
 
         Raises:
             InvalidValue: The limit of the cache is no size.
@@ -191,14 +199,11 @@ class ArtifactCache:
         use(self.root)
         limit_bytes()  # one that is no size is told before anything is built
         held = _building.setdefault(self.root.resolve(), _BuildTurn())
-        with held.guard:
-            if held.count == 0:
-                with writing(self.root):
-                    held.file = (self.root / LOCK).open("a")
-                self._wait(held.file)
-            held.count += 1
+        if not self._take(held, stop):
+            yield False
+            return
         try:
-            yield
+            yield True
         finally:
             with held.guard:
                 held.count -= 1
@@ -208,14 +213,30 @@ class ArtifactCache:
                     finally:
                         held.file.close()
 
-    def _wait(self, file: IO[str]) -> None:
-        """Takes the lock; where another process has it, its end is awaited."""
-        taken = try_flock(file)
-        if taken is None:
-            file.close()
-            raise without_locks(self.root, "building into one folder", "use a workspace on another disk")
-        if not taken:
-            fcntl.flock(file, fcntl.LOCK_EX)
+    def _take(self, held: _BuildTurn, stop: threading.Event | None) -> bool:
+        """Takes the lock, once for all of this process; False where another one has it until ``stop`` is set."""
+        with held.guard:
+            if held.count == 0:
+                with writing(self.root):
+                    file = (self.root / LOCK).open("a")
+                try:
+                    ours = try_flock(file)
+                    if ours is False and stop is None:
+                        fcntl.flock(file, fcntl.LOCK_EX)
+                        ours = True
+                    while ours is False and stop is not None and not stop.wait(_PAUSE_S):
+                        ours = try_flock(file)
+                    if ours is None:
+                        raise without_locks(self.root, "building into one folder", "use a workspace on another disk")
+                except BaseException:
+                    file.close()
+                    raise
+                if not ours:
+                    file.close()
+                    return False
+                held.file = file
+            held.count += 1
+        return True
 
     def _description(self, workload: Workload) -> Path:
         return self.root / f"{self.key(workload)}.json"

@@ -1,6 +1,9 @@
 """Building while a device elsewhere measures: what is built, when it ends, and what it may not disturb."""
 
+import contextlib
 import itertools
+import subprocess
+import sys
 import threading
 import time
 
@@ -11,6 +14,7 @@ from hwbench.devices import load_device
 from hwbench.errors import DeviceLost, NotMeasured
 from hwbench.measure.build_ahead import builds_ahead
 from hwbench.measure.builder import Builder, BuildFailure
+from hwbench.measure.cache import LOCK
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.on_device import campaign_on
 from hwbench.measure.store import MeasurementStore
@@ -91,6 +95,37 @@ def test_where_the_block_raises_builds_under_way_are_given_up(builder, error):
     wait_for(lambda: not is_building())
     assert not busy(builder)
     assert isinstance(next(builder.build([workload()])), Artifact)
+
+
+def has_a_turn(builder):
+    """Whether another thread builds, or waits for another process that does."""
+    if builder._turn.acquire(blocking=False):
+        builder._turn.release()
+        return False
+    return True
+
+
+HOLDER = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, 2); print('held', flush=True); input()"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, DeviceLost, None])
+def test_the_end_of_the_block_does_not_wait_for_another_process_that_builds(tmp_path, error):
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / LOCK)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"held\n"
+        until = threading.Timer(20, holder.kill)  # where this process waits for it, the test ends all the same
+        until.start()
+        with (
+            contextlib.suppress(KeyboardInterrupt, DeviceLost),
+            Builder("faulty", tmp_path) as builder,
+            builds_ahead(builder, lambda: [workload()]),
+        ):
+            wait_for(lambda: has_a_turn(builder))
+            if error:
+                raise error("gone")
+        until.cancel()
+        assert holder.poll() is None
+        holder.communicate(b"\n")
 
 
 def test_what_cannot_be_built_is_left_to_whoever_asks_for_it(builder):
