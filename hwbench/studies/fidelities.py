@@ -89,14 +89,17 @@ class Levels:
     def standardised(self, scores: Floats) -> tuple[Floats, float, float]:
         """Scores as standard deviations from the mean of their level; mean and deviation where scores are asked about.
 
-        These are those of the first level, or of the nearest one where the first has fewer than two scores.
+        These are those of the first level, or of the nearest one where the first has fewer than two scores. Scores of
+        a level that are all the same become 0; their deviation is taken to be 1.
         """
         values, moments = np.empty(len(scores)), dict[int, tuple[float, float]]()
         for number in np.unique(self.level).tolist():
             at = self.level == number
-            deviation = float(scores[at].std())
-            moments[number] = float(scores[at].mean()), deviation or 1.0
-            values[at] = (scores[at] - moments[number][0]) / moments[number][1]
+            there = scores[at]
+            # Of equal scores mean and deviation have a rounding error, which is no difference between them.
+            mean, deviation = (there.mean(), there.std()) if np.ptp(there) else (there[0], 1.0)
+            moments[number] = float(mean), float(deviation)
+            values[at] = (there - mean) / deviation
         counts = np.bincount(self.level, minlength=len(self.places))
         apart = np.abs(self.places).sum(axis=1)
         nearest = min(moments, key=lambda number: (counts[number] < 2, apart[number]))

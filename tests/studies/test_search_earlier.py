@@ -25,7 +25,7 @@ from hwbench.studies.course import startup_draws
 from hwbench.studies.earlier import BEST, EarlierTrainings
 from hwbench.studies.evaluators import scoring_of
 from hwbench.studies.evaluators.short_train import ShortTrain
-from hwbench.studies.fidelities import ScoreObservation
+from hwbench.studies.fidelities import Levels, ScoreObservation
 from hwbench.studies.first_networks import first_networks
 from hwbench.studies.posterior import Posterior
 from hwbench.studies.posterior_union import layout_of
@@ -325,6 +325,18 @@ def test_the_best_of_several_lengths_go_by_how_they_stand_among_their_like(make_
     assert EarlierTrainings(()).best([feasible]) == []
     first = first_networks([feasible], make_search(budget_s=LARGE, sampler="random").settings, None, earlier)
     assert set(first) == {a, b, c, d}
+
+
+@pytest.mark.parametrize("score", [0.1, 0.125])
+def test_trainings_of_a_length_that_tell_nothing_apart_are_all_at_the_mean(make_search, score):
+    feasible, rng = make_search(budget_s=LARGE).feasible, np.random.default_rng(1)
+    drawn = list(dict.fromkeys(feasible.draw(rng) for _ in range(20)))
+    short = [ScoreObservation(one, score, (-1.0,), n) for n, one in enumerate(drawn[:6])]
+    longer = [ScoreObservation(drawn[6 + n], top1, (), 10 + n) for n, top1 in enumerate((0.5, 0.6, 0.7, 0.72))]
+    values, mean, deviation = Levels.of(short).standardised(np.full(6, score))
+    assert (values.tolist(), mean, deviation) == ([0.0] * 6, score, 1.0)
+    best = EarlierTrainings((*short, *longer)).best([feasible], 10)
+    assert best == [drawn[9], drawn[8], *drawn[:6], drawn[7], drawn[6]]
 
 
 def test_scores_that_a_study_took_over_are_learned_from_once(run, workspace, space):
