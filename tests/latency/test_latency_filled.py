@@ -17,6 +17,7 @@ from hwbench.latency import (
     interpolated,
     transferred,
 )
+from hwbench.latency.transfer import PRIOR
 from hwbench.spaces import read_space
 from hwbench.specs import Precision, Target
 from hwbench.studies.latencies import compile_predictor
@@ -167,6 +168,51 @@ def test_a_handful_of_shared_rows_carries_a_table_over(device, other):
         assert estimate.low_s <= truth[network].median_s <= estimate.high_s
         assert estimate.seconds == pytest.approx(truth[network].median_s, rel=0.1)
         assert estimate.measured_share < 0.9
+
+
+@pytest.fixture
+def scattered(device):
+    """Makes a table of so many of its blocks, and one of another device by ratios that scatter around one."""
+
+    def make(count, seed, deviation=0.15):
+        known = device.table(parts_of(drawn(MOBILE, 8, 5))[:count])
+        ratios = np.random.default_rng([seed, count]).normal(math.log(2), deviation, count)
+        rows = [row.times(math.exp(ratio)) for row, ratio in zip(known, ratios, strict=True)]
+        return known, LatencyTable(PHONE, Precision.INT8, rows)
+
+    return make
+
+
+@pytest.mark.parametrize("shared", [1, 2, 3, 5, 8])
+def test_ratios_of_a_few_shared_blocks_hold_for_nine_others_in_ten(scattered, shared):
+    covered = []
+    for seed in range(30):
+        known, new = scattered(40, seed)
+        few = np.random.default_rng(seed).permutation([row.workload.key for row in new])[:shared]
+        ratio = DeviceRatio.fit(known, LatencyTable(PHONE, Precision.INT8, [r for r in new if r.workload.key in few]))
+        assert ratio.count == shared
+        others = [row for row in new if row.workload.key not in few]
+        off = [row.stats.median_s / known[row.workload].median_s / ratio(row.workload) for row in others]
+        covered += [1 / ratio.spread <= one <= ratio.spread for one in off]
+    assert 0.85 <= np.mean(covered) <= 0.97
+
+
+def test_one_shared_block_says_nothing_of_how_far_others_are_off(scattered):
+    (one, other) = (DeviceRatio.fit(*scattered(1, 0, deviation)) for deviation in (0.0, 1.0))
+    assert one.common == pytest.approx(2)
+    assert other.common != pytest.approx(2, rel=0.05)
+    assert one.spread == other.spread == PRIOR.spread(0.9)
+
+
+@pytest.mark.parametrize("shared", [9, 10, 19, 24])
+def test_the_spread_of_many_shared_blocks_is_the_quantile_of_those_left_out(scattered, shared):
+    known, new = scattered(shared, 0)
+    off = []
+    for row in new:
+        left = DeviceRatio.fit(known, new.without([row.workload]))
+        off.append(abs(math.log(row.stats.median_s / known[row.workload].median_s / left(row.workload))))
+    rank = math.ceil(0.9 * (shared + 1))
+    assert DeviceRatio.fit(known, new).spread == pytest.approx(math.exp(sorted(off)[rank - 1]), rel=1e-9)
 
 
 def test_three_networks_alone_carry_a_table_over(device, other):
