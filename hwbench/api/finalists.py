@@ -240,7 +240,7 @@ def video_results(scores: VideoScores) -> VideoResults:
         losses = -(targets * likely.log() + (1 - targets) * (1 - likely).log()).mean(1)
     else:
         hits, losses = best[:, 0] == targets, -likely.gather(1, targets[:, None])[:, 0].log()
-    return VideoResults(hits.numpy(), losses.double().numpy())
+    return VideoResults(hits.numpy(), losses.double().numpy(), scores.videos)
 
 
 def race_watch(listener: Listener, data: str) -> RaceWatch:

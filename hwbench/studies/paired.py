@@ -7,6 +7,7 @@ its interval is narrower than those of two accuracies side by side. Loads neithe
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,10 +31,12 @@ class VideoResults:
         hits: Whether its highest score is right, shape (videos,). A video counts once, however many views of it were
             looked at: their scores are averaged before.
         losses: Negative log-likelihood of the right class in nats, shape (videos,).
+        videos: Name of each video; empty: the videos of all networks that are compared are the same ones.
     """
 
     hits: NDArray[np.bool_]
     losses: Floats
+    videos: tuple[str, ...] = ()
 
     @property
     def top1(self) -> float:
@@ -44,6 +47,31 @@ class VideoResults:
     def loss(self) -> float:
         """Mean negative log-likelihood in nats."""
         return float(self.losses.mean())
+
+    @property
+    def _places(self) -> dict[tuple[str, int, int], int]:
+        """The place of each video by its name, and of one that stands there several times, which of how many it is."""
+        counts, seen = Counter(self.videos), Counter[str]()
+        places = {}
+        for place, name in enumerate(self.videos):
+            seen[name] += 1
+            places[name, seen[name], counts[name]] = place
+        return places
+
+
+def on_shared_videos(results: Sequence[VideoResults]) -> tuple[VideoResults, ...]:
+    """Results of networks by those videos alone that every one of them has, in the order of the first; maybe of none.
+
+    A video that stands several times in a list, such as parts of one file, is shared where all have it as often.
+    Results without names are left as they are.
+    """
+    if not results or not all(one.videos for one in results):
+        return tuple(results)
+    places = [one._places for one in results]
+    shared = [key for key in places[0] if all(key in others for others in places[1:])]
+    rows = ([of_one[key] for key in shared] for of_one in places)
+    names = tuple(name for name, _, _ in shared)
+    return tuple(VideoResults(one.hits[row], one.losses[row], names) for one, row in zip(results, rows, strict=True))
 
 
 @dataclass(frozen=True)
@@ -77,10 +105,10 @@ def paired_differences(
         seed: Of the draws of videos, which are the same for all of them.
 
     Raises:
-        ValueError: They were not tested on the same number of videos, or on none.
+        ValueError: They were not tested on the same videos (``on_shared_videos``), or on none.
     """
     count = len(first.hits)
-    if not count or any(len(one.hits) != count for one in others):
+    if not count or any(len(one.hits) != count or one.videos != first.videos for one in others):
         raise ValueError(f"results of {[len(one.hits) for one in (first, *others)]} videos are no pairs")
     if not others:
         return ()

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from hwbench.errors import CheckFailed
-from hwbench.studies.paired import VideoResults, paired_differences
+from hwbench.studies.paired import VideoResults, on_shared_videos, paired_differences
 from hwbench.studies.ranking import Interval
 
 # What becomes of a finalist in a round.
@@ -87,7 +87,7 @@ class RaceStanding:
 
     Attributes:
         architecture: Printed form.
-        top1: On the validation videos, a share; nan where it failed.
+        top1: On the validation videos that all networks of the round could read, a share; nan where it failed.
         loss: Mean negative log-likelihood there, in nats; nan where it failed.
         seconds: Wall time of its training.
         outcome: One of ``OUTCOMES``.
@@ -157,7 +157,7 @@ class RaceResult:
     Attributes:
         data: What was trained on.
         score: ``fp32`` or ``int8``: whose accuracy decided.
-        videos: Validation videos.
+        videos: Validation videos that a round was judged by; where rounds differ, the most.
         rounds: In order; none where there was a single network to choose from.
         winner: Printed form. Where the last round failed for all it is the leader of the last round in which a network
             was trained; None where none was in any.
@@ -243,12 +243,17 @@ class Race:
     ahead: TrainedAhead | None = None
 
     def run(self, architectures: Sequence[str]) -> RaceResult:
-        """Trains networks until one is left; a single one is not trained."""
+        """Trains networks until one is left; a single one is not trained.
+
+        Raises:
+            CheckFailed: No validation video could be read by all networks of a round.
+        """
         going_on, rounds, videos = tuple(architectures), list[RaceRound](), 0
         while len(going_on) > 1:
             number, of = len(rounds) + 1, len(rounds) + math.ceil(math.log2(len(going_on)))
             self.watch.began(number, len(going_on), of)
             runs, failed = self._trained(going_on, number)
+            runs = comparable(runs)
             videos = max([videos, *(len(one.results.hits) for one in runs.values())])
             epochs = round_epochs(int(self.train.description["epochs"]), number)
             rounds.append(RaceRound(epochs, (*judged(runs, len(going_on), self.seed), *failed)))
@@ -283,14 +288,39 @@ def round_epochs(first: int, number: int) -> int:
     return first << (number - 1)
 
 
+def comparable(runs: Mapping[str, FinalistRun]) -> dict[str, FinalistRun]:
+    """The runs with what the videos say that all networks could read.
+
+    Networks with clips of different lengths read different frames, so that a video that is damaged in places is left
+    out (``--on-error skip``) by some of them alone.
+
+    Raises:
+        CheckFailed: There is no such video.
+    """
+    shared = on_shared_videos([one.results for one in runs.values()])
+    if any(not len(one.hits) for one in shared):
+        read = ", ".join(str(len(one.results.hits)) for one in runs.values())
+        raise CheckFailed(
+            f"the {len(runs)} networks of the round cannot be compared: no validation video can be read at the clip "
+            f"lengths of all of them ({read} by each); hwbench data check --decode says what is wrong with the videos"
+        )
+    return {key: replace(run, results=results) for (key, run), results in zip(runs.items(), shared, strict=True)}
+
+
 def judged(runs: Mapping[str, FinalistRun], began: int, seed: int = 0) -> tuple[RaceStanding, ...]:
     """The finalists of a round, best first, each with its outcome; equal top-1 is decided by the loss.
+
+    All of it is by the videos that every network could read (``comparable``).
 
     Args:
         runs: What came of each network that could be trained.
         began: How many networks began the round: at most half of them, rounded up, go on.
         seed: Of the bootstrap.
+
+    Raises:
+        CheckFailed: No video could be read by all of them.
     """
+    runs = comparable(runs)
     ranked = sorted(runs, key=lambda key: (-runs[key].results.top1, runs[key].results.loss, key))
     if not ranked:
         return ()
