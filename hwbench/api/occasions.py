@@ -76,7 +76,8 @@ def on_one_scale(
         return OneScale(plain, published.scale if published and kept else None, None, {})
     reference = max(counts, key=lambda at: (counts[at], at))
     workloads = list(several)
-    shifts = occasion_shifts([several[workload] for workload in workloads], reference)
+    between = {_PUBLISHED: published.between_runs} if published else None
+    shifts = occasion_shifts([several[workload] for workload in workloads], reference, between)
     latest = max(shifts.by_occasion)
     joined = [_brought(row, shifts.by_occasion.get(occasion.get(w, reference))) for w, (row, _) in rows.items()]
     aside = shifts.by_occasion.get(_PUBLISHED)

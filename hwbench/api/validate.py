@@ -223,11 +223,14 @@ def scale_today(predictor: AdditivePredictor, since: TableChanges | None) -> Sca
         predictor: On the scale of before.
         since: How those differ from the rows as they were measured, whatever the scale.
     """
+    from hwbench.latency import BETWEEN_RUNS
     from hwbench.latency.occasions import Scale, occasion_shifts
 
     if since is None or len(since.rows) < FEWEST:
         return None
-    shifts = occasion_shifts([{0: row.before, 1: row.after} for row in since.rows], 0)
+    between = predictor.table.between_runs
+    rows = [{0: row.before, 1: row.after} for row in since.rows]
+    shifts = occasion_shifts(rows, 0, {0: between, 1: between or BETWEEN_RUNS})
     shift, before = shifts.by_occasion[1], predictor.day
     found = Scale(shift.factor, shift.low, shift.high, Scale.now(datetime.now(UTC)))
     return replace(found, between=before.between, occasions=before.occasions) if before else found
@@ -262,7 +265,8 @@ def calibrating(table: LatencyTable, count: int) -> LatencyTable:
     from hwbench.latency import LatencyTable, Role, sample_rows
 
     networks = LatencyTable(table.target, table.precision, table.rows(Role.NETWORK))
-    return LatencyTable(table.target, table.precision, sample_rows(networks, count, AGAIN_SEED) if count else ())
+    rows = sample_rows(networks, count, AGAIN_SEED) if count else ()
+    return LatencyTable(table.target, table.precision, rows, between_runs=table.between_runs)
 
 
 def changes_since(
@@ -272,14 +276,16 @@ def changes_since(
 
     ``scale`` is what brought ``before`` to its day.
     """
-    from hwbench.latency import LatencyRow, LatencyTable, compare_tables, with_honest_intervals
+    from hwbench.latency import BETWEEN_RUNS, LatencyRow, LatencyTable, compare_tables, with_honest_intervals
     from hwbench.latency.occasions import between_scales
 
     today = datetime.now(UTC).date().isoformat()
-    again = with_honest_intervals([LatencyRow.of(row, today) for row in measured if row.workload in before])
+    between = before.between_runs or BETWEEN_RUNS
+    again = with_honest_intervals([LatencyRow.of(row, today) for row in measured if row.workload in before], between)
     if not again:
         return None
-    return compare_tables(before, LatencyTable(before.target, before.precision, again), between_scales(scale, None))
+    after = LatencyTable(before.target, before.precision, again, between_runs=between)
+    return compare_tables(before, after, between_scales(scale, None))
 
 
 def _since_values(since: TableChanges | None) -> dict[str, Any]:

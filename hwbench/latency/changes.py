@@ -15,13 +15,14 @@ from hwbench.latency.significance import (
     false_discovery_rates,
     median_interval,
     moderated,
+    t95,
     tails,
     unexplained,
+    variances_within,
 )
 from hwbench.latency.table import LatencyRow, LatencyTable, Role
 from hwbench.latency.uncertainty import CERTAIN, Uncertainty
 from hwbench.specs import LatencyStats, Workload
-from hwbench.specs.timing import student_t95
 
 # A smaller difference is none: it is what the protocol claims of a latency, and less than any choice depends on.
 SMALLEST = 0.01
@@ -131,8 +132,10 @@ class TableChanges:
 def compare_tables(before: LatencyTable, after: LatencyTable, scales: Uncertainty = CERTAIN) -> TableChanges:
     """Which rows moved from one table to the other, each tested against the sessions that it is the median of.
 
-    The standard error of a row follows from its interval. It is known to few degrees of freedom, so it is drawn
-    towards what is usual in the two tables (``moderated``); rounding to four digits adds its part. From ``COMMON_FROM``
+    The standard error of a row follows from its interval, less what the interval allows for another hour
+    (``between_runs`` of the table), which is known and added again. What the sessions say is known to few degrees of
+    freedom, so it is drawn towards what is usual in the two tables (``moderated``); rounding to four digits adds its
+    part. From ``COMMON_FROM``
     rows on, their median change is the common shift, which a change of the machine makes, and single rows are tested
     beyond it; there the spread of all changes also shows what the intervals leave out (``unexplained``). A row
     moved where the rate of false discoveries is at most ``FALSE_SHARE`` and the change is larger than ``allowed``.
@@ -159,7 +162,8 @@ def compare_tables(before: LatencyTable, after: LatencyTable, scales: Uncertaint
     shift = centre if common else 0.0
     # The common shift takes the error of the scales off; rows that are judged by themselves have it.
     shift_variance = ((high - low) / (2 * 1.96)) ** 2 if common else scales.variance
-    chances, rates, spread = _judge(pairs, logs, shift, shift_variance, scales.variance)
+    variances = variances_of([pair[1:] for pair in pairs if _judged(pair)], (before.between_runs, after.between_runs))
+    chances, rates, spread = _judge(pairs, logs, variances, shift, shift_variance, scales.variance)
     scale_spread = scales.spread(0.95)
     if scales.variance:
         half = math.log(scale_spread)
@@ -229,17 +233,28 @@ def taken_otherwise(
     return said
 
 
-def variances_of(pairs: Sequence[tuple[LatencyStats, LatencyStats]]) -> Variances:
-    """Variances of the differences between the logarithms of two latencies each, by their sessions."""
+def variances_of(
+    pairs: Sequence[tuple[LatencyStats, LatencyStats]], between: tuple[float, float] = (0.0, 0.0)
+) -> Variances:
+    """Variances of the differences between the logarithms of two latencies each.
+
+    Args:
+        pairs: Of two sessions and more each.
+        between: Standard deviation, relative, that the intervals of the first and of the second latencies allow for
+            another hour (``with_honest_intervals``); 0: they are those of the sessions alone.
+    """
+    if not pairs:
+        return Variances(np.zeros(0), np.zeros(0))
     stats = [one for pair in pairs for one in pair]
+    known = np.tile(np.square(between), len(pairs))
     degrees = np.array([one.num_sessions - 1.0 for one in stats])
     units = np.array([_unit(one.median_s) / one.median_s for one in stats])
     halves = np.array([(one.ci_high_s - one.median_s) / one.median_s for one in stats])
-    errors = np.maximum(halves, units / 2) / np.array([student_t95(int(degree)) for degree in degrees])
+    of_sessions = variances_within(halves, degrees, known, (units / 2 / t95(degrees)) ** 2)
     counts = degrees + 1
     # Of one session each, so that rows with more of them are known better and not drawn up to the others.
-    spread = moderated(Variances(errors**2 * counts, degrees))
-    of_rows = Variances(spread.values / counts, spread.degrees).plus(units**2 / 12)
+    spread = moderated(Variances(of_sessions.values * counts, degrees))
+    of_rows = Variances(spread.values / counts, spread.degrees).plus(known + units**2 / 12)
     return Variances(of_rows.values[::2], of_rows.degrees[::2]) + Variances(of_rows.values[1::2], of_rows.degrees[1::2])
 
 
@@ -255,16 +270,25 @@ def _only(table: LatencyTable, other: LatencyTable) -> tuple[LatencyRow, ...]:
     return tuple(row for row in table if row.stats is not None and other.latency(row.workload) is None)
 
 
+def _judged(pair: _Pair) -> bool:
+    """Whether both latencies have an interval."""
+    return min(pair[1].num_sessions, pair[2].num_sessions) > 1
+
+
 def _judge(
-    pairs: Sequence[_Pair], logs: Floats, shift: float, shift_variance: float, scale_variance: float
+    pairs: Sequence[_Pair],
+    logs: Floats,
+    variances: Variances,
+    shift: float,
+    shift_variance: float,
+    scale_variance: float,
 ) -> tuple[list[float | None], list[float | None], float]:
     """Chances of the whole changes, rates of what is beyond the shift, and the spread that nothing explains."""
     chances: list[float | None] = [None] * len(pairs)
     rates: list[float | None] = [None] * len(pairs)
-    judged = [at for at, (_, a, b) in enumerate(pairs) if min(a.num_sessions, b.num_sessions) > 1]
+    judged = [at for at, pair in enumerate(pairs) if _judged(pair)]
     if not judged:
         return chances, rates, 0.0
-    variances = variances_of([(pairs[at][1], pairs[at][2]) for at in judged])
     beyond = logs[judged] - shift
     spread = unexplained(beyond, variances) if len(judged) >= COMMON_FROM else 0.0
     single = tails(beyond, variances.plus(shift_variance + spread**2))

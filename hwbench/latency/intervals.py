@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from hwbench.latency.changes import COMMON_FROM, variances_of
-from hwbench.latency.significance import Variances, moderated, unexplained
+from hwbench.latency.significance import Variances, half_widths, moderated, unexplained
 from hwbench.latency.table import LatencyRow
 from hwbench.specs import LatencyStats
 from hwbench.specs.timing import student_t95
@@ -72,12 +72,8 @@ def _halves(found: Sequence[LatencyStats], between: float) -> list[float]:
     degrees = np.array([stats.num_sessions - 1.0 for stats in found])
     errors = [_half(stats) / student_t95(stats.num_sessions - 1) for stats in found]
     own = Variances(np.maximum(errors, _LEAST) ** 2, degrees)
-    both = [_half_widths(one.plus(between**2)) for one in (own, moderated(own))]
+    both = [half_widths(one.plus(between**2)).tolist() for one in (own, moderated(own))]
     return [max(pair) for pair in zip(*both)]
-
-
-def _half_widths(variances: Variances) -> list[float]:
-    return [student_t95(max(round(n), 1)) * math.sqrt(v) for v, n in zip(variances.values, variances.degrees)]
 
 
 def _widened(row: LatencyRow, half: float) -> LatencyRow:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwbench.errors import InvalidValue
-from hwbench.latency.significance import Floats
+from hwbench.latency.significance import Floats, variances_within
 from hwbench.latency.uncertainty import CERTAIN, Uncertainty
 from hwbench.linear_algebra import one_blas_thread
 from hwbench.printable import counted
@@ -188,7 +188,9 @@ class OccasionShifts:
 
 
 @one_blas_thread()
-def occasion_shifts(rows: Sequence[RowOccasions], reference: int) -> OccasionShifts:
+def occasion_shifts(
+    rows: Sequence[RowOccasions], reference: int, between: Mapping[int, float] | None = None
+) -> OccasionShifts:
     """Estimates the shifts of occasions from the rows that were measured on several of them.
 
     The logarithm of a row on an occasion is that of the row, plus the shift of the occasion, plus an error of its
@@ -200,6 +202,9 @@ def occasion_shifts(rows: Sequence[RowOccasions], reference: int) -> OccasionShi
     Args:
         rows: Of each row, what it was on each occasion; those with one occasion say nothing.
         reference: The occasion whose shift is 0.
+        between: By number of the occasion, the standard deviation, relative, that the intervals of its latencies allow
+            for another hour, as those of tables do (``with_honest_intervals``); of others they are of the sessions
+            alone.
     """
     cells = [(row, at, stats) for row, those in enumerate(rows) if len(those) > 1 for at, stats in those.items()]
     tied = _tied(rows, reference)
@@ -208,7 +213,8 @@ def occasion_shifts(rows: Sequence[RowOccasions], reference: int) -> OccasionShi
     if not others:
         return OccasionShifts({reference: Shift(0.0, 0.0)}, BETWEEN_OCCASIONS, 0.0, {})
     logs = np.array([math.log(stats.median_s) for _, _, stats in cells])
-    errors = np.array([_variance(stats) for _, _, stats in cells])
+    allowed = [(between or {}).get(at, 0.0) for _, at, _ in cells]
+    errors = _variances([stats for _, _, stats in cells], np.array(allowed))
     places = {at: place for place, at in enumerate((reference, *others))}
     joined = _Cells.of([row for row, _, _ in cells], [places[at] for _, at, _ in cells])
     free = len(cells) - joined.num_rows - len(others)
@@ -312,9 +318,11 @@ def _tied(rows: Sequence[RowOccasions], reference: int) -> set[int]:
         tied |= more
 
 
-def _variance(stats: LatencyStats) -> float:
-    """Of the logarithm of a latency, by its 95 % interval; of one session, whose interval says nothing, one of 2 %."""
-    if stats.num_sessions < 2:
-        return 0.02**2
-    half = max(stats.ci_high_s - stats.median_s, stats.median_s - stats.ci_low_s) / stats.median_s
-    return max(half / student_t95(stats.num_sessions - 1), 1e-4) ** 2
+def _variances(latencies: Sequence[LatencyStats], between: Floats | float = 0.0) -> Floats:
+    """Of the logarithms of latencies, by their 95 % intervals less what these allow for another hour; of one session,
+    whose interval says nothing, one of 2 %."""
+    halves = [max(one.ci_high_s - one.median_s, one.median_s - one.ci_low_s) / one.median_s for one in latencies]
+    sessions = np.array([one.num_sessions for one in latencies])
+    degrees = np.maximum(sessions - 1.0, 1.0)
+    found = variances_within(np.array(halves), degrees, np.square(between), 1e-8).values
+    return np.where(sessions < 2, 0.02**2, found)

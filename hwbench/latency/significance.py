@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from hwbench.specs.timing import student_t95
+
 Floats = npt.NDArray[np.float64]
 
 # More of them make a chance of 1 in 20 smaller by less than a fiftieth.
 _MOST_DEGREES = 400.0
 _SMALLEST = 1e-300
+# More of them leave the 95 % quantile as it is, to a ten-thousandth.
+_TABULATED = 10_000
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,38 @@ class Variances:
         """With variances added that are known exactly."""
         total = self.values + known
         return Variances(total, self.degrees * (total / self.values) ** 2)
+
+
+def t95(degrees: Floats) -> Floats:
+    """Two-sided 95 % quantiles of Student's t, by whole degrees of freedom from 1 on."""
+    whole = np.clip(np.round(degrees), 1, _TABULATED).astype(int)
+    found: Floats = _tabulated_t95()[whole - 1]
+    return found
+
+
+@functools.cache
+def _tabulated_t95() -> Floats:
+    return np.array([student_t95(degrees) for degrees in range(1, _TABULATED + 1)])
+
+
+def half_widths(variances: Variances) -> Floats:
+    """Half the width of 95 % intervals."""
+    return np.asarray(t95(variances.degrees) * np.sqrt(variances.values), dtype=np.float64)
+
+
+def variances_within(halves: Floats, degrees: Floats, known: float | Floats, least: float | Floats) -> Variances:
+    """The variances whose 95 % intervals have these half-widths once ``known`` ones are added.
+
+    The inverse of ``half_widths(variances.plus(known))``, by bisection on a logarithmic scale; ``least`` where an
+    interval is narrower than what is known makes it.
+    """
+    low = np.broadcast_to(np.asarray(least, dtype=np.float64), halves.shape)
+    high = np.maximum(low, halves**2)
+    for _ in range(40):
+        middle = np.sqrt(low * high)
+        wide = half_widths(Variances(middle, degrees).plus(known)) > halves
+        low, high = np.where(wide, low, middle), np.where(wide, middle, high)
+    return Variances(np.sqrt(low * high), degrees)
 
 
 def moderated(found: Variances) -> Variances:

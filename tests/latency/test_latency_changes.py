@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from hwbench.api.validate import calibrating, changes_since
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.latency import (
     BETWEEN_RUNS,
@@ -21,20 +22,21 @@ from hwbench.latency.occasions import Scale, between_scales
 from hwbench.latency.significance import (
     Variances,
     false_discovery_rates,
+    half_widths,
     median_interval,
     moderated,
     tails,
     unexplained,
+    variances_within,
 )
 from hwbench.latency.uncertainty import CERTAIN
 from hwbench.spaces import read_space
-from hwbench.specs import LatencyStats, Outcome, Precision, Repeatability, Session, Target
+from hwbench.specs import LatencyStats, Measurement, Outcome, Precision, Repeatability, Session, Target, Timing
 from hwbench.specs.timing import student_t95
 from hwbench.workspace import shipped
 
-PARTS = sorted(
-    read_space(shipped() / "search_spaces" / "x3d-tiny.toml").parts(Precision.INT8, num_classes=8), key=lambda p: p.key
-)
+SPACE = read_space(shipped() / "search_spaces" / "x3d-tiny.toml")
+PARTS = sorted(SPACE.parts(Precision.INT8, num_classes=8), key=lambda p: p.key)
 TARGET = Target("local", "executorch", "1.5.1", 1)
 TRUE_S = {part: 1e-4 * 1.05**at for at, part in enumerate(PARTS)}
 
@@ -356,3 +358,48 @@ def test_a_table_tells_what_its_intervals_allow_for(tmp_path):
         (tmp_path / "t.csv").write_text(table.text.replace("between_runs=0.0071", f"between_runs={wrong}"))
         with pytest.raises(InvalidFile, match=f"between_runs as a share such as 0.005, got '{wrong}'"):
             LatencyTable.read(tmp_path / "t.csv")
+
+
+def honest(rows):
+    return LatencyTable(TARGET, Precision.INT8, with_honest_intervals(list(rows)), between_runs=BETWEEN_RUNS)
+
+
+@pytest.mark.parametrize("spread", [0.001, 0.003, 0.006])
+@pytest.mark.parametrize(("count", "seeds"), [(1, 400), (4, 100), (len(PARTS), 10)])
+def test_published_tables_of_which_nothing_changed_are_consistent_by_95_percent(tmp_path, spread, count, seeds):
+    """Each row moves from one hour to the next by what the intervals of both tables allow for."""
+    alike = []
+    for seed in range(seeds):
+        how = {"spread": spread, "between": BETWEEN_RUNS, "sessions": 5}
+        pair = [honest(measured(PARTS[:count], 2 * seed + at, **how)) for at in (0, 1)]
+        alike.append(compare_tables(*pair).consistent)
+    assert 0.93 <= np.mean(alike) <= 0.97
+    assert compare_tables(pair[0], written(pair[1], tmp_path)).consistent == pytest.approx(alike[-1], abs=0.1)
+
+
+def measured_networks(rng):
+    """Six networks, as on one of many days."""
+    draw = np.random.default_rng(0)
+    for _ in range(6):
+        network = SPACE.network(SPACE.random(draw), 8).workload(Precision.INT8)
+        centre = 1e-3 * math.exp(BETWEEN_RUNS * rng.normal())
+        sessions = tuple(Session((centre * (1 + 0.002 * e),)) for e in rng.normal(size=5))
+        yield Measurement(network, TARGET, Timing(), Outcome.OK, sessions)
+
+
+def test_networks_that_validate_measures_again_are_consistent_by_95_percent():
+    rng, alike = np.random.default_rng(0), []
+    for _ in range(120):
+        published = honest(LatencyRow.of(one, "2026-01-31") for one in measured_networks(rng))
+        alike.append(changes_since(calibrating(published, 6), measured_networks(rng)).consistent)
+    assert 0.93 <= np.mean(alike) <= 0.97
+
+
+def test_what_an_interval_allows_for_another_hour_is_taken_off_again():
+    degrees, least = np.array([2.0, 4.0, 4.0, 7.0]), 1e-12
+    own = Variances(np.array([1e-6, 4e-5, 1e-7, 9e-6]), degrees)
+    for between in (0.0, 0.002, 0.005):
+        found = variances_within(half_widths(own.plus(between**2)), degrees, between**2, least)
+        assert found.values == pytest.approx(own.values, rel=1e-2)
+    narrow = variances_within(np.array([1.9 * 0.005]), np.array([4.0]), 0.005**2, least)
+    assert narrow.values == pytest.approx([least])

@@ -2,6 +2,7 @@
 
 import math
 import tracemalloc
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -9,17 +10,18 @@ import pytest
 
 from hwbench.api.occasions import on_one_scale
 from hwbench.errors import InvalidFile, InvalidValue
-from hwbench.latency import AdditivePredictor, LatencyTable, Role
+from hwbench.latency import BETWEEN_RUNS, AdditivePredictor, LatencyTable, Role
 from hwbench.latency.anchors import anchor_rows
 from hwbench.latency.occasions import (
     _ROUNDS,
     _ROW,
     BETWEEN_OCCASIONS,
     Scale,
-    _variance,
+    _variances,
     occasion_shifts,
     occasion_uncertainty,
 )
+from hwbench.latency.significance import Variances, half_widths
 from hwbench.latency.uncertainty import CERTAIN, Uncertainty, student_t
 from hwbench.measure.store_occasions import OccasionLog
 from hwbench.spaces import read_space
@@ -91,6 +93,27 @@ def test_what_anchors_moved_by_does_not_grow_with_the_number_of_occasions(occasi
     assert one.shifts.moved(0).keys() == set(range(4))
 
 
+def test_what_intervals_of_a_table_allow_for_another_hour_is_no_error_of_their_sessions():
+    rows = [
+        {at: replace(one, num_sessions=3) for at, one in row.items()}
+        for row in on_occasions(np.random.default_rng(1), [0.0, 0.03], 6, own=0.008)
+    ]
+    wide = [{at: widened(one, BETWEEN_RUNS) for at, one in row.items()} for row in rows]
+    found, told, untold = (
+        occasion_shifts(*them) for them in ((rows, 0), (wide, 0, dict.fromkeys((0, 1), BETWEEN_RUNS)), (wide, 0))
+    )
+    assert told.by_occasion[1].half == pytest.approx(found.by_occasion[1].half, rel=0.01)
+    assert told.deviation == pytest.approx(found.deviation, rel=0.01)
+    assert untold.deviation < 0.98 * found.deviation
+
+
+def widened(one, between):
+    degrees = np.array([one.num_sessions - 1.0])
+    error = (one.ci_high_s / one.median_s - 1) / student_t95(one.num_sessions - 1)
+    (half,) = half_widths(Variances(np.array([error**2]), degrees).plus(between**2))
+    return replace(one, ci_low_s=one.median_s * (1 - half), ci_high_s=one.median_s * (1 + half))
+
+
 def test_occasions_are_tied_by_way_of_others_and_what_nothing_ties_has_no_shift():
     rows = [{0: stats(1.0), 1: stats(1.05)}, {1: stats(2.0), 2: stats(2.2)}, {3: stats(1.0), 4: stats(1.0)}]
     shifts = occasion_shifts(rows, 0).by_occasion
@@ -120,7 +143,7 @@ def dense(rows, reference):
         if at != reference:
             design[line, others.index(at)] = 1
     logs = np.array([math.log(one.median_s) for _, _, one in cells])
-    errors = np.array([_variance(one) for _, _, one in cells])
+    errors = _variances([one for _, _, one in cells])
     prior = np.diag(np.where(np.arange(design.shape[1]) < len(others), 1 / BETWEEN_OCCASIONS.variance, 0))
     free, scatter = len(cells) - design.shape[1], _ROW
     for _ in range(_ROUNDS):
