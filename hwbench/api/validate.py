@@ -93,11 +93,17 @@ class ValidateResult:
 
     @property
     def change(self) -> str | None:
-        """What has changed on the device since its table was taken, as a sentence; None: nothing beyond chance."""
+        """What has changed on the device since its table was taken, as a sentence.
+
+        None: nothing beyond chance, or fewer than three networks were measured again: those do not tell the device
+        from what moved each by itself.
+        """
         from hwbench.latency.changes import SMALLEST
 
         since = self.since
-        if since is None or (since.shift_low <= SMALLEST and since.shift_high >= -SMALLEST):
+        if since is None or len(since.rows) < FEWEST or not since.has_interval:
+            return None
+        if since.shift_low <= SMALLEST and since.shift_high >= -SMALLEST:
             return None
         return (
             f"the device is {'slower' if since.shift > 0 else 'faster'} now than when its table was taken: "

@@ -10,6 +10,7 @@ import numpy as np
 
 from hwbench.errors import InvalidValue
 from hwbench.latency.significance import (
+    RANGE_FROM,
     Floats,
     Variances,
     false_discovery_rates,
@@ -71,7 +72,7 @@ class TableChanges:
     Args:
         rows: Those with a latency in both, the largest change first.
         shift: Median of all changes, relative, with its 95 % interval ``shift_low`` to ``shift_high``, which also holds
-            how far the scales of the tables are unsure.
+            how far the scales of the tables are unsure; their range where there is no interval (``has_interval``).
         allowed: What counts as no change: 1 %, or the larger A/A figure of the two tables.
         spread: Standard deviation of the changes beyond what the intervals of the rows explain, relative.
         only_before: Rows with a latency in the first table alone.
@@ -104,6 +105,14 @@ class TableChanges:
         return sum(chance >= 0.05 for chance in judged) / len(judged) if judged else math.nan
 
     @property
+    def has_interval(self) -> bool:
+        """Whether ``shift_low`` to ``shift_high`` is a 95 % interval.
+
+        Fewer than six changes tell it only where the sessions of each say how far it scatters.
+        """
+        return len(self.rows) >= RANGE_FROM or all(row.chance is not None for row in self.rows)
+
+    @property
     def shifted(self) -> bool:
         """All rows together moved: the shift is larger than what is allowed, and its interval leaves zero out.
 
@@ -120,7 +129,8 @@ class TableChanges:
 
     def __str__(self) -> str:
         """The finding as a sentence."""
-        interval = f"95 %: {100 * self.shift_low:+.2f} % to {100 * self.shift_high:+.2f} %"
+        interval = f"{100 * self.shift_low:+.2f} % to {100 * self.shift_high:+.2f} %"
+        interval = f"95 %: {interval}" if self.has_interval else f"from {interval}: too few sessions for an interval"
         common = f"median {100 * self.shift:+.2f} % ({interval})"
         if self.shifted:
             common = f"all rows together {'slower' if self.shift > 0 else 'faster'}: {common}"
@@ -156,13 +166,13 @@ def compare_tables(before: LatencyTable, after: LatencyTable, scales: Uncertaint
             f"{len(after)} of {after.target} in {after.precision}"
         )
     logs = np.array([math.log(b.median_s / a.median_s) for _, a, b in pairs])
-    low, high = median_interval(logs)
+    variances = variances_of([pair[1:] for pair in pairs if _judged(pair)], (before.between_runs, after.between_runs))
+    low, high = median_interval(logs, variances if len(variances.values) == len(logs) else None)
     common = len(pairs) >= COMMON_FROM
     centre = float(np.median(logs))
     shift = centre if common else 0.0
     # The common shift takes the error of the scales off; rows that are judged by themselves have it.
     shift_variance = ((high - low) / (2 * 1.96)) ** 2 if common else scales.variance
-    variances = variances_of([pair[1:] for pair in pairs if _judged(pair)], (before.between_runs, after.between_runs))
     chances, rates, spread = _judge(pairs, logs, variances, shift, shift_variance, scales.variance)
     scale_spread = scales.spread(0.95)
     if scales.variance:

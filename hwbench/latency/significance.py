@@ -16,6 +16,8 @@ Floats = npt.NDArray[np.float64]
 # More of them make a chance of 1 in 20 smaller by less than a fiftieth.
 _MOST_DEGREES = 400.0
 _SMALLEST = 1e-300
+# The range of six values holds what they scatter around with 97 %, that of five with 94 %, and that of one never.
+RANGE_FROM = 6
 # More of them leave the 95 % quantile as it is, to a ten-thousandth.
 _TABULATED = 10_000
 
@@ -142,11 +144,20 @@ def false_discovery_rates(chances: Floats) -> Floats:
     return rates
 
 
-def median_interval(values: Floats) -> tuple[float, float]:
-    """95 % interval of a median by order statistics: what is true of any distribution; of few values their range."""
+def median_interval(values: Floats, variances: Variances | None = None) -> tuple[float, float]:
+    """95 % interval of a median by order statistics: what is true of any distribution.
+
+    Fewer than ``RANGE_FROM`` values hold it in their range less often. It is widened to what Student's t makes of the
+    variances of all of them, to the fewest degrees of any; without variances it is the range, whatever its level.
+    """
     ordered = np.sort(values)
     rank = max(0, math.floor((len(ordered) - 1.96 * math.sqrt(len(ordered))) / 2))
-    return float(ordered[rank]), float(ordered[-1 - rank])
+    low, high = float(ordered[rank]), float(ordered[-1 - rank])
+    if variances is None or len(ordered) >= RANGE_FROM:
+        return low, high
+    of_mean = Variances(np.mean(variances.values, keepdims=True) / len(ordered), variances.degrees.min(keepdims=True))
+    centre, half = float(np.median(ordered)), float(half_widths(of_mean)[0])
+    return min(low, centre - half), max(high, centre + half)
 
 
 def _digamma(x: Floats) -> Floats:

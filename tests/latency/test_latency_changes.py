@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from hwbench.api.validate import calibrating, changes_since
+from hwbench.api.validate import ValidateResult, calibrating, changes_since
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.latency import (
     BETWEEN_RUNS,
@@ -403,3 +403,38 @@ def test_what_an_interval_allows_for_another_hour_is_taken_off_again():
         assert found.values == pytest.approx(own.values, rel=1e-2)
     narrow = variances_within(np.array([1.9 * 0.005]), np.array([4.0]), 0.005**2, least)
     assert narrow.values == pytest.approx([least])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_the_interval_of_a_few_changes_holds_what_is_true_by_95_percent(count):
+    held = []
+    for seed in range(200):
+        pair = [
+            honest(measured(PARTS[:count], 2 * seed + at, spread=0.004, between=BETWEEN_RUNS, sessions=5))
+            for at in (0, 1)
+        ]
+        found = compare_tables(*pair)
+        assert found.shift_low <= min(row.change for row in found.rows)
+        assert found.shift_high >= max(row.change for row in found.rows)
+        held.append(found.shift_low <= 0 <= found.shift_high)
+    assert np.mean(held) >= 0.93
+    assert "95 %" in str(found)
+
+
+def test_a_few_rows_of_one_session_have_a_range_and_no_interval():
+    for count in (1, 5):
+        found = compare_tables(measured(PARTS[:count], sessions=1), measured(PARTS[:count], seed=2, sessions=1))
+        assert not found.has_interval
+        changes = [row.change for row in found.rows]
+        assert (found.shift_low, found.shift_high) == pytest.approx((min(changes), max(changes)))
+        assert "95 %" not in str(found)
+        assert "too few sessions for an interval" in str(found)
+    assert compare_tables(measured(PARTS[:6], sessions=1), measured(PARTS[:6], seed=2, sessions=1)).has_interval
+
+
+@pytest.mark.parametrize(("count", "told"), [(1, False), (2, False), (3, True), (6, True)])
+def test_fewer_than_three_networks_do_not_say_that_the_device_changed(count, told):
+    since = compare_tables(honest(measured(PARTS[:count], seed=1)), honest(measured(PARTS[:count], seed=2, shift=0.2)))
+    found = ValidateResult("local", None, (), "", since, "hwbench profile")
+    assert (found.change is not None) == told
+    assert found.change is None or f"slower now than when its table was taken: {count} " in found.change
