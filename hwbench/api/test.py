@@ -105,7 +105,7 @@ def test(  # no function for pytest
     """
     from hwbench.training.processes import joined
 
-    with joined(request.device) as world:
+    with joined(request.device, after="the same command begins anew") as world:
         return _test(request, listener, workspace, world)
 
 

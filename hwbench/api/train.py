@@ -129,7 +129,9 @@ def train(
     """
     from hwbench.training.processes import joined
 
-    with joined(request.device) as world:
+    # With --fresh the same command would delete what was trained once more.
+    after = ("without --fresh " if request.fresh else "") + "the same command goes on from the last stored step"
+    with joined(request.device, after) as world:
         return _train(request, listener, workspace, world)
 
 

@@ -18,13 +18,24 @@ from hwbench.cli.generated import add_command
 from hwbench.cli.listening import listening
 from hwbench.cli.output import emit
 from hwbench.cli.signals import GOES_ON
+from hwbench.errors import WorkspaceError
 from hwbench.torchrun import SaidElsewhere, leads
 
 
 def _train(request: TrainRequest, as_json: bool) -> None:
     with _speaking() as listener:
-        result = train(request, listener)
+        try:
+            result = train(request, listener)
+        except WorkspaceError as error:
+            if not request.fresh:
+                raise
+            raise WorkspaceError(f"{error}: with --fresh it begins anew, {_after(request)}") from error
     _emit(result.to_json(), as_json)
+
+
+def _after(request: TrainRequest) -> str:
+    """What goes on after an interruption: with ``--fresh`` what was trained would be deleted once more."""
+    return f"without --fresh {GOES_ON}" if request.fresh else GOES_ON
 
 
 def _test(request: TestRequest, as_json: bool) -> None:
@@ -52,5 +63,5 @@ def _emit(values: Mapping[str, Any], as_json: bool) -> None:
         emit(values, as_json=as_json)
 
 
-add_command(app, "train", TrainRequest, _train, after=GOES_ON)
+add_command(app, "train", TrainRequest, _train, after=_after)
 add_command(app, "test", TestRequest, _test)

@@ -111,11 +111,12 @@ ALONE = World()
 
 
 @contextmanager
-def joined(device: str = "auto") -> Iterator[World]:
+def joined(device: str = "auto", after: str = "the same command goes on from the last stored step") -> Iterator[World]:
     """Takes part in the run that torchrun started; without torchrun gives a world of one.
 
     Args:
         device: ``cpu``, ``cuda`` or ``auto``; a process takes the GPU of its number on its machine.
+        after: What is said of the same command where a process has gone.
 
     Raises:
         InvalidValue: More processes than GPUs on this machine.
@@ -135,9 +136,7 @@ def joined(device: str = "auto") -> Iterator[World]:
         if not _first_to_end():
             raise SaidElsewhere("another process of this run ended and has said why") from None
         if _is_lost_peer(error):
-            raise HwbenchError(
-                "another process of this run has gone; the same command goes on from the last stored step"
-            ) from error
+            raise HwbenchError(f"another process of this run has gone; {after}") from error
         raise
     dist.destroy_process_group()
 

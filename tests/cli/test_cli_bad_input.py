@@ -584,6 +584,7 @@ def test_no_space_left(workspace: Path, mode: str, room: int, reason: str) -> No
         SEARCH: ".hwbench/studies/x3d-tiny_local_int8_4ms_fitted",
         (*AGAIN[:-1], "99"): f".hwbench/studies/{STUDY}",
         TRAIN: RUN,
+        (*TRAIN, "--fresh"): RUN,
         ("train", f"{STUDY}:best"): ".hwbench/data",
         ("report", STUDY): "report.html",
     }
@@ -594,6 +595,8 @@ def test_no_space_left(workspace: Path, mode: str, room: int, reason: str) -> No
     for command, status, out, err in answers[:-1]:
         assert (status, out) == (2, ""), (command, err)
         check_message(err, "cannot write ", places[command], reason, *NEXT)
+        going_on = "with --fresh it begins anew, without --fresh the same command goes on where it stopped"
+        assert (going_on in err) == ("--fresh" in command)
     assert answers[-1][1] == 0
     after = contents(workspace)
     assert lost(before, after) == []

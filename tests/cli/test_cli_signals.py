@@ -141,6 +141,7 @@ FUNCTIONS = {
     ("words", "after"),
     [
         *((words.split(), "the same command goes on where it stopped") for words in KEEPING),
+        (["train", "zoo:x3d-xs", "--fresh"], "without --fresh the same command goes on where it stopped"),
         (["profile", "--remeasure"], "without --remeasure the same command goes on where it stopped"),
         (["bench", "zoo:x3d-xs", "--sustained"], "the same command begins anew, but for windows that are kept"),
         *((words.split(), "the same command begins anew") for words in BEGINNING),

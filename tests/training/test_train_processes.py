@@ -1,6 +1,7 @@
 """Two real processes of torchrun that train one network."""
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -20,6 +21,7 @@ from tiny import data
 from tiny_processes import run
 
 import hwbench
+from hwbench.api.train import TrainRequest
 from hwbench.data.loading import shuffled
 from hwbench.errors import HwbenchError
 from hwbench.training import processes
@@ -157,6 +159,25 @@ def test_shares_of_two_lengths_are_accumulated_in_as_many_parts(data_root: Path,
     how = {"batch_size": 3, "accumulate": 2, "epochs": 1}
     told, _ = whole(data_root, tmp_path / "two", json.dumps(how))
     assert len(set(told)) == 8
+
+
+@pytest.mark.parametrize(("fresh", "going_on"), [(False, "; the same"), (True, "; without --fresh the same")])
+def test_a_run_whose_process_has_gone_is_said_to_go_on_without_fresh(
+    monkeypatch: pytest.MonkeyPatch, fresh: bool, going_on: str
+) -> None:
+    def lose(*_: object) -> None:
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:538] Connection closed by peer")
+
+    for name, value in {"TORCHELASTIC_RUN_ID": "one", "RANK": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    alone = functools.partial(dist.init_process_group, store=dist.HashStore(), rank=0, world_size=1)
+    monkeypatch.setattr(dist, "init_process_group", alone)
+    monkeypatch.setattr("hwbench.api.train._train", lose)
+    try:
+        with pytest.raises(HwbenchError, match=f"has gone{going_on} command goes on from the last stored step"):
+            hwbench.train(TrainRequest(architecture="zoo:x3d-xs", fresh=fresh, device="cpu"))
+    finally:
+        dist.destroy_process_group()
 
 
 # Each process its own statistics, what is drawn by step, and sums of three, whose order could matter.
