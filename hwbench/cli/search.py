@@ -40,10 +40,10 @@ def _run(request: SearchRequest, as_json: bool) -> None:
 
 def _form(request: SearchRequest, result: SearchResult) -> str:
     """What the best network is trained on, as what, and what follows of a stream."""
-    from hwbench.reports.result import trained_on
+    from hwbench.reports.result import learned_data
     from hwbench.workspace import Workspace
 
-    data = request.data or result.settings.data or trained_on(Workspace.find(), request.sources)
+    data = request.data or result.settings.data or learned_data(Workspace.find(), result.settings.sources)
     words = f" --data {shlex.quote(data)}" if data else ""
     if request.modality != RGB:
         words += f" --modality {shlex.quote(request.modality)}"

@@ -97,11 +97,15 @@ def read_result(workspace: Workspace, study: str, options: str = "") -> StoredRe
         InvalidFile: Its file is damaged; what was expected and what came is named.
     """
     result = _read(workspace, study, options)
+    return replace(result, learned_data=learned_data(workspace, result.settings.sources))
+
+
+def learned_data(workspace: Workspace, sources: Sequence[str]) -> str:
+    """``trained_on``; also empty where a source is gone, or damaged."""
     try:
-        data = trained_on(workspace, result.settings.sources)
-    except HwbenchError:  # they are gone, or damaged
-        data = ""
-    return replace(result, learned_data=data)
+        return trained_on(workspace, sources)
+    except HwbenchError:
+        return ""
 
 
 def trained_on(workspace: Workspace, sources: Sequence[str]) -> str:

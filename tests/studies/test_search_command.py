@@ -218,6 +218,21 @@ def test_a_predicted_top1_is_shown_as_1_at_most(run, workspace, space):
     assert max(map(float, shown)) == 1
 
 
+def test_what_comes_next_trains_on_what_the_study_learned_from(run):
+    command = ("search", "--budget", "4.2ms", "--trials", "2")
+    following = "next: hwbench train {}:best --data synthetic"
+    assert following.format("coming") in run(*command, "--study", "coming")[2].splitlines()
+    shutil.copy(shipped() / "search_spaces" / "x3d-tiny.trained.csv", "mine.csv")
+    learning = (*command, "--learn-from", "mine.csv", "--study", "mine")
+    assert following.format("mine") in run(*learning)[2].splitlines()
+    assert following.format("mine") in run(*command, "--evaluator", "fitted", "--study", "mine")[2].splitlines()
+    Path("mine.csv").unlink()
+    status, out, err = run(*learning)
+    assert status == 0, err
+    assert "predicted" in out
+    assert err.rstrip().endswith("next: hwbench train mine:best")
+
+
 def test_a_study_kept_elsewhere_without_a_copy_of_its_settings_goes_on_with_a_budget(run, workspace):
     folder = workspace.studies / "half"
     folder.mkdir(parents=True)
