@@ -32,10 +32,11 @@ def _run(request: SearchRequest, as_json: bool) -> None:
     form = _form(request, result)
     # The only member of a space by hand is the model itself; no file resolves to code.
     if result.front:
-        names = [f"{result.study}:{p.budget_ms:.12g}ms" for p in result.front if p.best is not None]
-        say(f"next: {' or '.join(f'hwbench train {name}{form}' for name in names)}")
-        return
-    say(f"next: hwbench train {result.named.get(result.best.space) or f'{result.study}:best'}{form}")
+        best = {f"{result.study}:{p.budget_ms:.12g}ms": p.best for p in result.front if p.best is not None}
+    else:
+        best = {f"{result.study}:best": result.best}
+    names = dict.fromkeys(result.named.get(one.space) or name for name, one in best.items())
+    say(f"next: {' or '.join(f'hwbench train {name}{form}' for name in names)}")
 
 
 def _form(request: SearchRequest, result: SearchResult) -> str:

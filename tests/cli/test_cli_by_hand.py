@@ -149,6 +149,9 @@ def test_a_model_by_hand_goes_through_the_whole_loop(run, call, workspace, monke
     stored = json.loads((workspace.studies / "own" / "result.json").read_text())
     assert stored["named"] == {"mine.nets.small": name}  # by which a report names it
     assert stored["course"]["measure"] == 3
+    budgets = ("--budget", "1s,2s", "--trials", "4", "--study", "front")
+    status, _, said = call("search", "--space", name, "--precision", "int8", *budgets)
+    assert (status, said.splitlines()[-1]) == (0, f"next: hwbench train {name}"), said
     trained = run("train", name, "--data", "videos", "--epochs", "2", "--out", "runs/own")
     assert trained["architecture"] == name
     assert trained["epochs"] == 2
