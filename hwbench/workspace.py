@@ -264,8 +264,7 @@ def write_bytes(path: Path, data: bytes) -> None:
     Raises:
         WorkspaceError: No rights or no room, or a directory is there.
     """
-    if path.is_dir():
-        raise WorkspaceError(f"cannot write {path}: it is a directory; name a file in it")
+    _refuse_folder(path)
     temporary = temporary_beside(path)
     with writing(path):
         make_folder(path.parent)
@@ -278,3 +277,25 @@ def write_bytes(path: Path, data: bytes) -> None:
             sync_folder(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def check_writable(path: Path) -> None:
+    """Asks before long work whether ``write_bytes`` could write a file there; nothing stays on the disk.
+
+    Raises:
+        WorkspaceError: No rights or no room, or a directory is there.
+    """
+    with writing(path):
+        _refuse_folder(path)
+        folder = next(folder for folder in path.absolute().parents if folder.exists())
+        temporary = temporary_beside(folder / path.name)
+        try:
+            temporary.touch(exist_ok=False)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+
+def _refuse_folder(path: Path) -> None:
+    if path.is_dir():
+        raise WorkspaceError(f"cannot write {path}: it is a directory; name a file in it")

@@ -117,17 +117,22 @@ def bench(
         UnsupportedModule: ``profile`` with a runtime that tells no times of operations.
         DeviceError: The device does not answer.
         CheckFailed: A network does not build, or does not run in time.
+        WorkspaceError: Nothing can be written in the folder of ``trace``; asked before anything is built.
     """
     from hwbench.devices import load_device
     from hwbench.measure.on_device import measure_artifact
     from hwbench.runtimes import get
-    from hwbench.workspace import Workspace
+    from hwbench.workspace import Workspace, check_writable
 
     if request.runtime == ALL:
         raise InvalidValue(
             "runtime: all engines are measured by hwbench.bench_engines, which returns one result of each"
         )
     timing, workspace = timing_of(request), Workspace.at(workspace)
+    if request.trace is not None:
+        from hwbench.reports.bench import PAGE
+
+        check_writable(request.trace / PAGE)
     device = load_device(workspace, request.device)
     path = model_file(request.model)
     if request.streaming and path is not None:

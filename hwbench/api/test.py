@@ -102,6 +102,7 @@ def test(  # no function for pytest
         InvalidValue: The data has other classes than the checkpoint.
         UnknownName: No such data.
         VideoError: A video cannot be read.
+        WorkspaceError: The file of ``scores`` cannot be written; asked before anything is scored.
     """
     from hwbench.training.processes import joined
 
@@ -117,9 +118,11 @@ def _test(
     from hwbench.spaces import load_named
     from hwbench.specs.kinds.by_hand import is_by_hand
     from hwbench.training import load_checkpoint, score
-    from hwbench.workspace import Workspace
+    from hwbench.workspace import Workspace, check_writable
 
     workspace = Workspace.at(workspace)
+    if request.scores is not None and world.leads:
+        check_writable(request.scores)
     load_named(request.made_by)
     path = checkpoint_file(str(request.checkpoint))
     checkpoint = load_checkpoint(path)[0]

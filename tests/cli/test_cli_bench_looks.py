@@ -153,6 +153,13 @@ def test_the_engine_of_a_file_is_told_before_its_lack_of_times(workspace, capsys
     assert "model.tflite is a file for litert; --runtime onnx takes a name" in err
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_the_file_is_looked_at(workspace, capsys):
+    status, out, err = run(capsys, "bench", "none.pte", "--profile", "--trace", "fp32.pte/seen", *QUICK)
+    assert (status, out) == (2, "")
+    assert "cannot write" in err
+    assert "a part of the path is a file" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

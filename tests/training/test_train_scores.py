@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+import hwbench
+from hwbench.api.test import TestRequest
 from hwbench.data.video_scores import VideoScores, load_scores, save_scores
-from hwbench.errors import InvalidFile
+from hwbench.errors import InvalidFile, WorkspaceError
 from hwbench.training.metrics import accuracy
+from hwbench.workspace import Workspace, check_writable
 
 CLASSES = ("a", "b", "c")
 SCORES = torch.tensor([[0.7, 0.2, 0.1], [0.5, 0.4, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]], dtype=torch.float64)
@@ -106,3 +109,13 @@ def test_other_files_are_one_clear_error(tmp_path: Path) -> None:
         load_scores(path)
     with pytest.raises(InvalidFile, match="missing"):
         load_scores(tmp_path / "missing.npz")
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_checkpoint_is_read(tmp_path: Path) -> None:
+    workspace = Workspace.create(tmp_path / "workspace")
+    (tmp_path / "taken").write_text("mine")
+    for scores, reason in ((tmp_path / "taken" / "a.npz", "a part of the path is a file"), (tmp_path, "a directory")):
+        with pytest.raises(WorkspaceError, match=f"cannot write {tmp_path}.*{reason}"):
+            hwbench.test(TestRequest(checkpoint=tmp_path / "none.pt", scores=scores), workspace=workspace)
+    check_writable(tmp_path / "new" / "folder" / "a.npz")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["taken", "workspace"]
