@@ -204,17 +204,23 @@ def test_who_measures_on_it_is_shown(box, capsys):
 # ---------------------------------------------------------------- remove
 
 
-def test_a_device_is_removed_and_its_tables_stay(box, capsys):
+@pytest.mark.parametrize(
+    ("others", "said"), [((), "1 table stays in {}; delete the folder to be rid of it"), (("onnx",), "2 tables stay")]
+)
+def test_a_device_is_removed_and_its_tables_stay(box, capsys, others, said):
     table = box.device("box").with_name("executorch-1.5.1.int8.t1.csv")
-    table.touch()
+    kept = [table, *(table.with_name(f"{name}-1.int8.t1.csv") for name in others)]
+    for one in kept:
+        one.touch()
     status, out, err = run(capsys, "remove", "box", "--yes", "--json")
     assert status == 0
     assert json.loads(out) == {
         "device": "box",
         "removed": ["profiles/box/device.toml"],
-        "kept": [f"profiles/box/{table.name}"],
+        "kept": [f"profiles/box/{one.name}" for one in kept],
     }
-    assert "--tables" in err
+    assert said.format(table.parent) in err.replace("\n", "")
+    assert "--tables" not in err  # the device is not known any more
     assert table.exists()
     assert "box" not in box.names("profiles")
 

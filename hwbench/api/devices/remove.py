@@ -63,7 +63,8 @@ def remove_device(
     if virtual.stop(workspace, request.name):
         listener.say(f"the laboratory of {request.name} was ended")
     if kept:
-        listener.say(f"{len(kept)} tables stay; with --tables they are deleted as well")
+        stay, them = ("table stays", "it") if len(kept) == 1 else ("tables stay", "them")
+        listener.say(f"{len(kept)} {stay} in {path.parent}; delete the folder to be rid of {them}")
     return RemoveDeviceResult(request.name, removed, kept)
 
 
