@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperArgument, TyperCommand
 
 from hwbench.api.requests import EMPTY, RequestField, fields_of
 from hwbench.cli.completion import completion_of
@@ -109,9 +109,28 @@ def command_class(request: type[Any]) -> type[TyperCommand]:
             if only_paths:
                 _refuse_empty(args)
             _refuse_empty_options(args, paths)
-            return list(super().parse_args(ctx, with_values(args, alone)))
+            try:
+                return list(super().parse_args(ctx, with_values(args, alone)))
+            except typer.BadParameter as error:
+                missing = hasattr(error, "param_type")  # as of MissingParameter, which typer does not export
+                if missing and isinstance(error.param, TyperArgument):
+                    _refuse_taken(args, request)
+                raise
 
     return Typed
+
+
+def _refuse_taken(words: list[str], request: type[Any]) -> None:
+    """Where an argument is missing, refuses an option that stands alone and took the word behind it for its value."""
+    argument = next(one for one in fields_of(request) if one.option.argument)
+    options = {one.label: one.option for one in fields_of(request) if one.option.alone is not None}
+    for word, taken in pairwise(words):
+        if word in options and not taken.startswith("-"):
+            how = options[word]
+            value, place = (how.metavar or "value").strip("[]"), argument.option.metavar or argument.label
+            raise InvalidValue(
+                f"{word} took {taken!r} for its {value}; put {place} before {word}, or write {word}={how.alone}"
+            )
 
 
 def _refuse_empty(words: list[str]) -> None:

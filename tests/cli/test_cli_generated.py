@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from hwbench.api.requests import fields_of, option, request
 from hwbench.cli.generated import add_command, add_group, with_values
+from hwbench.cli.main import main
 from hwbench.errors import InvalidValue
 
 
@@ -143,6 +144,32 @@ def test_what_the_request_refuses(kitchen, words, said):
 def test_an_option_without_a_value(kitchen, words, oven):
     _, given = typed(kitchen, "cook", "soup", "--pot", "p", *words)
     assert given[0].oven == oven
+
+
+def test_an_option_that_took_the_argument_for_its_value_is_named(kitchen):
+    done, given = typed(kitchen, "cook", "--pot", "p", "--oven", "soup")
+    assert (str(done.exception), given) == (
+        "--oven took 'soup' for its value; put DISH before --oven, or write --oven=any",
+        None,
+    )
+    _, given = typed(kitchen, "cook", "--pot", "p", "--oven=any", "soup")
+    assert (given[0].dish, given[0].oven) == ("soup", "any")
+    done, given = typed(kitchen, "cook", "--pot", "p", "--oven")
+    assert ("Missing argument" in done.output, given) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("bench --sustained zoo:x3d-xs", "'zoo:x3d-xs' for its TIME; put MODEL before --sustained, or write"),
+        ("devices add --adb phone", "'phone' for its SERIAL; put NAME before --adb, or write --adb="),
+    ],
+)
+def test_options_that_may_stand_alone_come_behind_the_argument(capsys, words, said):
+    with pytest.raises(SystemExit) as end:
+        main(words.split())
+    assert end.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 def test_behind_two_dashes_nothing_is_an_option():
