@@ -104,6 +104,12 @@ class ProfileRequest:
             raise InvalidValue(
                 "--budget and --networks-only do not go together: whole networks are no rows of a search"
             )
+        if self.networks_only and (unread := changed(self, "accuracy", "all_rows", "variants")):
+            raise InvalidValue(f"--networks-only measures whole networks alone; leave {' and '.join(unread)} out")
+        if self.networks_only and not self.calibrate:
+            raise InvalidValue("--networks-only: expected at least --calibrate 1, got 0")
+        if self.all_rows and changed(self, "accuracy"):
+            raise InvalidValue("--all-rows measures every row, whatever the accuracy is by then; leave --accuracy out")
 
     @property
     def variant(self) -> str:

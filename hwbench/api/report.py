@@ -143,8 +143,9 @@ def _runs(workspace: Workspace, request: ReportRequest) -> tuple[Path, ...]:
     folders = (*(() if first is None else (Path(first),)), *request.runs)
     for folder in folders:
         _check_run(folder)
-    if request.model:
-        raise InvalidValue(f"{first} is a run; --model is about a study: hwbench report STUDY --model DIR")
+    for label, given in (("--model", request.model), ("--truth", request.truth)):
+        if given:
+            raise InvalidValue(f"{first} is a run; {label} is about a study: hwbench report STUDY {label} DIR")
     return folders
 
 

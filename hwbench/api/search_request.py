@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hwbench.api.prediction import INTERPOLATE, INTERPOLATE_FLAGS, TRANSFER, check_filling
 from hwbench.api.reading import DECODER, DECODER_HELP, MODALITY_HELP, RGB
-from hwbench.api.requests import option, request
+from hwbench.api.requests import changed, option, request
 from hwbench.api.score_plan import (
     LEARNED,
     NO_PRUNER,
@@ -214,8 +214,8 @@ class SearchRequest:
                 raise InvalidValue(f"--{name}-share: expected more than 0, at most 1, got {share:g}")
         if self.finalists == 1:
             raise InvalidValue("--finalists: expected 2 or more networks to race, or 0 for none, got 1")
-        if self.ray is None and self.worker_gpus:
-            raise InvalidValue("--worker-gpus goes with --ray; elsewhere workers share what this machine has")
+        if self.ray is None and (unread := changed(self, "worker_gpus", "worker_cpus")):
+            raise InvalidValue(f"{unread[0]} goes with --ray; elsewhere workers share what this machine has")
         if self.plan.pruner != NO_PRUNER:
             self._check_pruner()
         if self.modality != RGB:

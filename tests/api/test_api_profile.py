@@ -45,6 +45,10 @@ def fake(workspace, monkeypatch):
         ({"precision": ","}, "--precision: expected fp32, fp16, bf16, int8"),
         ({"budget": "12"}, "--budget: '12' has no unit"),
         ({"budget": "12 ms", "networks_only": True}, "--budget and --networks-only do not go together"),
+        ({"all_rows": True, "accuracy": "1%"}, "whatever the accuracy is by then; leave --accuracy out"),
+        ({"networks_only": True, "all_rows": True}, "whole networks alone; leave --all-rows out"),
+        ({"networks_only": True, "variants": "all", "accuracy": "1%"}, "leave --accuracy and --variants out"),
+        ({"networks_only": True, "calibrate": 0}, "--networks-only: expected at least --calibrate 1, got 0"),
         ({"conditions": "cold"}, "--conditions: expected stock or controlled, got 'cold'"),
         ({"device": " , "}, "--device: expected the name of a device"),
         ({"limit": 0}, "--limit: expected at least 1, got 0"),
@@ -206,13 +210,13 @@ def test_names_are_looked_up_before_anything_is_measured(workspace, fake):
 
 FIELDS = {
     "space": "x3d-mobile", "precision": "int8", "threads": 2, "runtime": "onnx", "limit": 7,
-    "accuracy": "3%", "all_rows": True, "refresh": False, "budget": "9 ms", "streaming": False,
+    "accuracy": "3%", "all_rows": False, "refresh": False, "budget": "9 ms", "streaming": False,
     "classes": 5, "calibrate": 0, "networks_only": False, "processes": 2, "retry": True, "remeasure": True,
     "variants": "all", "conditions": "stock", "aa": False,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fields", [{}, FIELDS, {"networks_only": True}, {"streaming": True}])
+@pytest.mark.parametrize("fields", [{}, FIELDS, {"all_rows": True}, {"networks_only": True}, {"streaming": True}])
 def test_a_process_of_its_own_gets_the_whole_request(fields):
     request = hwbench.ProfileRequest(device="pi,s9", **fields)
     command = typer.main.get_command(app).commands["profile"]

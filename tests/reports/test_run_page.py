@@ -298,6 +298,7 @@ def test_a_damaged_archive_of_scores_is_said_on_the_page(run, parse):
         ({"study": "pixel"}, UnknownName, "'pixel' is a device: hwbench report --device pixel"),
         ({"study": "runs/tiny", "model": ["x"]}, InvalidValue, "--model is about a study"),
         ({"runs": ["runs/tiny"], "model": ["x"]}, InvalidValue, "--model is about a study"),
+        ({"study": "runs/tiny", "truth": "x"}, InvalidValue, "runs/tiny is a run; --truth is about a study"),
         ({"runs": ["runs/tiny"], "space": ["x"]}, InvalidValue, "--space is about a device"),
         ({"runs": ["runs/tiny"], "device": "x"}, InvalidValue, "one of a study, a device and a run"),
         ({"device": "x", "watch": 3}, InvalidValue, "--watch is about a training run"),

@@ -301,6 +301,7 @@ def test_a_limit_that_nothing_keeps_is_answered_with_the_least(workspace, bay, s
         ({"device": "local", "budget": "4ms,5ms,4000us"}, "--budget: expected each budget of a front once"),
         ({"device": "local", "budget": "4ms,5ms", "objective": "score,latency"}, "--objective: several budgets"),
         ({"finalists": 1}, "--finalists: expected 2 or more"),
+        ({"worker_cpus": 4.0}, "--worker-cpus goes with --ray"),
         ({"max_file_size": "two"}, "--max-file-size: expected a size with a unit"),
         ({"max_file_size": "0MB"}, "--max-file-size: expected a size above zero"),
         ({"max_activations": "8"}, "--max-activations: expected a size with a unit"),

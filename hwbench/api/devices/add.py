@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.api.devices.trust import FINGERPRINT_HELP, REPLACE_HELP, HostKeyAnswer, trust_first
 from hwbench.api.listener import SILENT, Listener
-from hwbench.api.requests import option, request
+from hwbench.api.requests import changed, option, request
 from hwbench.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -84,6 +84,11 @@ class AddDeviceRequest:
             raise InvalidValue(
                 f"--identity and --agent belong to --ssh: hwbench devices add {self.name} --ssh HOST --agent"
             )
+        # Without a way the file of the device says it, which may be SSH.
+        if self.ways and self.ssh is None and (unread := changed(self, "fingerprint", "replace")):
+            raise InvalidValue(f"{unread[0]} is about the host key of --ssh; leave it out")
+        if not self.virtual and changed(self, "over"):
+            raise InvalidValue(f"--over goes with --virtual: hwbench devices add {self.name} --virtual --over adb")
 
     def command(self) -> str:
         """The command line that adds the device, to be typed once more with a fingerprint."""
