@@ -334,7 +334,7 @@ class _Making:
         if before := [shown(model.path.parent) for model in models.values() if model]:
             self.listener.say(f"{', '.join(before)}: exported before")
         if not any(models.values()):
-            words = [*_words(requests[FP32], os.path.abspath), "--seed", str(self.request.seed), "--threads", "1"]
+            words = [*_words(requests[FP32], os.path.abspath), "--threads", "1"]
             with _running(words, self.workspace.root):
                 models[INT8] = self._export(requests[INT8])
             models[FP32] = self._exported(requests[FP32].out)  # None where the process failed: this one tells why
@@ -392,7 +392,8 @@ class _Making:
 
 def _words(wanted: ExportRequest, path: Callable[[Path], str]) -> list[str]:
     """An export as a command; ``path`` writes a path."""
-    return ["export", path(Path(wanted.model)), "--precision", wanted.precision, "--out", path(wanted.out)]
+    files = (path(Path(wanted.model)), path(wanted.out))
+    return ["export", files[0], "--precision", wanted.precision, "--seed", str(wanted.seed), "--out", files[1]]
 
 
 @contextlib.contextmanager

@@ -98,16 +98,16 @@ def command_class(request: type[Any]) -> type[TyperCommand]:
     """The class of a command, which reads an option without a value where the request says what that means, and
     refuses an empty path."""
     alone = {one.label: one.option.alone for one in fields_of(request) if one.option.alone is not None}
-    arguments = [one for one in fields_of(request) if one.option.argument]
-    only_paths = bool(arguments) and all(one.type is Path for one in arguments)
+    path_arguments = {one.name for one in fields_of(request) if one.type is Path and one.option.argument}
     paths = {one.label for one in fields_of(request) if one.type is Path and not one.option.argument}
-    if not alone and not only_paths and not paths:
+    if not alone and not path_arguments and not paths:
         return TyperCommand
 
     class Typed(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-            if only_paths:
-                _refuse_empty(args)
+            if path_arguments:
+                typed, _, _ = self.make_parser(ctx).parse_args(with_values(args, alone))
+                _refuse_empty([typed.get(name) for name in path_arguments])
             _refuse_empty_options(args, paths)
             try:
                 return list(super().parse_args(ctx, with_values(args, alone)))
@@ -133,11 +133,14 @@ def _refuse_taken(words: list[str], request: type[Any]) -> None:
             )
 
 
-def _refuse_empty(words: list[str]) -> None:
-    """Refuses an empty path, as of a variable that is not set; it would be the current folder."""
-    for before, word in pairwise(["", *words]):
-        if not word and not before.startswith("-"):
-            raise InvalidValue("expected a path, got nothing; the current folder is .")
+def _refuse_empty(typed: Collection[Any]) -> None:
+    """Refuses an empty path among arguments, as of a variable that is not set; it would be the current folder.
+
+    Args:
+        typed: The words behind each argument: one, several, or what the parser has for none.
+    """
+    if any(value == "" or (isinstance(value, list | tuple) and "" in value) for value in typed):
+        raise InvalidValue("expected a path, got nothing; the current folder is .")
 
 
 def _refuse_empty_options(words: list[str], labels: Collection[str]) -> None:

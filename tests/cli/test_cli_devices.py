@@ -2,12 +2,16 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 
 import pytest
+import typer
 
-from hwbench.cli.main import main
+import hwbench.cli.commands  # noqa: F401  # registers the commands
+from hwbench.api.devices.add import AddDeviceRequest
+from hwbench.cli.main import app, main
 from hwbench.devices import leased, load_device, virtual
 from hwbench.devices.device import SHIPPED
 from hwbench.errors import MissingDependency
@@ -364,3 +368,13 @@ def test_a_runner_is_prepared(box, capsys, without_compiler, monkeypatch):
     values = json.loads(out)
     assert (values["device"], values["runner"], values["note"]) == ("box", "python", "")
     assert "next: hwbench devices check box" in err
+
+
+def test_the_command_that_adds_a_device_once_more_has_all_that_was_typed():
+    typed = {"name": "pi", "ssh": "pi@pi", "identity": "my key", "description": "On the shelf", "force": True}
+    words = shlex.split(AddDeviceRequest(**typed, agent=True).command())
+    command = typer.main.get_command(app).commands["devices"].commands["add"]
+    again = command.make_context("add", words[3:]).params
+    assert words[:3] == ["hwbench", "devices", "add"]
+    assert {name: again[name] for name in typed} | {"agent": again["agent"]} == typed | {"agent": True}
+    assert "--description" not in AddDeviceRequest(name="pi", ssh="pi").command()

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 
+import hwbench.cli.commands  # noqa: F401  # registers the commands
 from hwbench.api import quickstart as loop
-from hwbench.cli.main import main
+from hwbench.cli.main import app, main
 from hwbench.cli.quickstart import _print
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
@@ -17,6 +19,7 @@ from hwbench.errors import InfeasibleBudget
 from hwbench.measure import cache, judge, quality
 from hwbench.measure.bench import Bench
 from hwbench.spaces import load_space
+from hwbench.specs import Precision
 from hwbench.studies.settings import check_name
 from hwbench.testing.listeners import Keeper
 from hwbench.workspace import Workspace, shipped
@@ -169,6 +172,19 @@ def test_a_study_is_of_one_device_and_one_engine(workspace, monkeypatch):
     assert len(set(studies)) == 4
     for one in studies:
         check_name(one)
+
+
+def test_what_is_typed_to_export_has_the_seed_and_paths_of_the_export(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "runs" / "quickstart"
+    making = loop._Making(loop.QuickstartRequest(seed=3), Keeper(), Workspace.create(tmp_path), "study", folder)
+    folder.mkdir(parents=True)
+    (folder / "checkpoint.pt").touch()
+    wanted = making._export_request(Precision.INT8)
+    command = typer.main.get_command(app).commands["export"]
+    typed = command.make_context("export", loop._words(wanted, loop.shown)[1:]).params
+    assert (typed["seed"], typed["precision"]) == (wanted.seed, "int8") == (3, wanted.precision)
+    assert typed["out"] == Path(loop.shown(wanted.out))
 
 
 def test_a_budget_that_nothing_meets_names_the_smallest(run):

@@ -94,6 +94,7 @@ class AddDeviceRequest:
         """The command line that adds the device, to be typed once more with a fingerprint."""
         words = ["hwbench", "devices", "add", self.name, *(["--ssh", self.ssh] if self.ssh else [])]
         words += ["--identity", self.identity] if self.identity else []
+        words += [] if self.description is None else ["--description", self.description]
         return shlex.join([*words, *["--agent"] * self.agent, *["--force"] * self.force])
 
 
