@@ -18,6 +18,7 @@ from hwbench.deploy.manifest_records import BlockQuality, QuantizationRecord
 from hwbench.deploy.parity import EXACT_DB, least_sqnr_db, sqnr_db
 from hwbench.deploy.progress import ExportProgress, Watch
 from hwbench.deploy.source import ExportSource
+from hwbench.deploy.streams import StreamInputs
 from hwbench.errors import ParityFailed
 from hwbench.runtimes.base import Runtime
 from hwbench.runtimes.capabilities import Quantiser
@@ -45,6 +46,12 @@ class DeployForm:
         if isinstance(self.deployed, StreamForm):
             return Replayed(self.deployed, module)(clip)  # type: ignore[no-any-return]
         return (self.deployed if module is None else module)(clip)  # type: ignore[no-any-return]
+
+    def clips(self, count: int) -> list[torch.Tensor]:
+        """The first ``count`` calibration clips (T, 3, H, W), or all of fewer; also of a stream form."""
+        if isinstance(self.inputs, StreamInputs):
+            return self.inputs.first(count)
+        return [*cast("Sequence[torch.Tensor]", self.inputs)[:count]]
 
 
 @dataclass(frozen=True)
@@ -178,7 +185,7 @@ class Int8Plan:
         """Inputs (T, 3, H, W) to compare observers on, and the logits of the deploy form in fp32."""
         from hwbench.models import frames_to_batch
 
-        inputs = [frames_to_batch(view).contiguous() for view in self.judges] or [*self.form.inputs[:JUDGED_CLIPS]]
+        inputs = [frames_to_batch(view).contiguous() for view in self.judges] or self.form.clips(JUDGED_CLIPS)
         with torch.no_grad():
             return inputs, torch.cat([self.form.logits(x) for x in inputs])
 

@@ -117,6 +117,10 @@ class StreamInputs(Sequence[tuple[torch.Tensor, ...]]):
         self._next = at + 1
         return given
 
+    def first(self, count: int) -> list[torch.Tensor]:
+        """The first ``count`` clips themselves, (T, 3, H, W) each, or all of fewer."""
+        return [*self._clips[:count]]
+
     def _frame(self, clip: int, frame: int) -> torch.Tensor:
         return self._clips[clip][frame : frame + 1].contiguous(memory_format=torch.channels_last)
 

@@ -20,7 +20,7 @@ import hwbench.measure.device_runner
 from hwbench.cli.main import main
 from hwbench.data import ClipSpec
 from hwbench.deploy import MANIFEST, MODEL, DeployedModel, Streaming, export, randomly_weighted
-from hwbench.deploy.clips import open_calibration
+from hwbench.deploy.clips import open_calibration, open_validation
 from hwbench.deploy.file_names import RUN
 from hwbench.deploy.manifest import Manifest
 from hwbench.deploy.manifest_records import StreamRecord
@@ -28,7 +28,7 @@ from hwbench.deploy.model_process import served
 from hwbench.deploy.parity import relative_error
 from hwbench.deploy.run_page import run_page
 from hwbench.deploy.verification import stream_frames
-from hwbench.errors import InvalidValue, MissingDependency, UnsupportedModule
+from hwbench.errors import InvalidValue, MissingDependency, UnsupportedModule, VideoError
 from hwbench.models import streamed
 from hwbench.runtimes import get
 from hwbench.runtimes.native.build import build_runner
@@ -245,6 +245,24 @@ def test_memory_stands_in_the_manifest_and_the_file_counts_no_further(tmp_path: 
             states = tuple(renewed)
             np.testing.assert_allclose(file(frame.numpy()), answer.numpy(), rtol=1e-3, atol=1e-5)
     assert float(states[0]) == 4
+
+
+def test_an_unreadable_validation_video_is_an_error_in_words(workspace: Workspace, tmp_path: Path) -> None:
+    """Observers are compared on the calibration clips then, of which a stream sees frame by frame."""
+    original, data = source(), tmp_path / "data"
+    calibration = open_calibration(workspace, "synthetic", original, count=1)
+    shutil.copytree(Path(calibration.dataset.videos.paths[0]).parents[2], data)
+    unreadable = Path(open_validation(workspace, str(data), original).dataset.videos.paths[0])
+    unreadable.write_text("text")
+    with pytest.raises(VideoError, match=re.escape(str(unreadable))):
+        export(
+            original,
+            tmp_path / "out",
+            precision=Precision.INT8,
+            calibration=calibration,
+            validation=open_validation(workspace, str(data), original),
+            streaming=Streaming(),
+        )
 
 
 @pytest.fixture
