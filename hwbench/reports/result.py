@@ -81,6 +81,10 @@ class StoredResult:
         """The model of the user's own that is the winner's space, as it was named; None: a file is."""
         return self.named.get(self.space)
 
+    def network_name(self, candidate: Candidate) -> str:
+        """What trainings and exports call a network of the study: a model of the user's own as it was named."""
+        return self.named.get(candidate.space, candidate.architecture)
+
     @property
     def races(self) -> Mapping[float, RaceResult]:
         """The races by their budget in milliseconds."""

@@ -419,9 +419,9 @@ def _doubts(
 
 def _model_doubts(result: StoredResult, models: Sequence[ExportedModel]) -> list[str]:
     found = [doubt for model in models for doubt in model.doubts]
-    others = {point.best.architecture: point.budget_ms for point in result.front if point.best is not None}
+    others = {result.network_name(point.best): point.budget_ms for point in result.front if point.best is not None}
     for model in models:
-        if not model.architecture or model.architecture == result.best.architecture:
+        if not model.architecture or model.architecture == result.network_name(result.best):
             continue
         if model.architecture in others:
             within, limit = others[model.architecture], result.settings.budget_ms

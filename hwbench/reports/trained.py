@@ -38,7 +38,7 @@ class RunsAlike:
     """Finished trainings of the workspace that differ in their networks and seeds alone.
 
     Attributes:
-        top1: By network, of the newest training of each.
+        top1: By network, as the study calls it, of the newest training of each.
         words: On what they were trained, and how long.
     """
 
@@ -55,7 +55,7 @@ def finished_runs(workspace: Workspace, result: StoredResult, data: str | None =
             score that is to be judged, and do not count.
         data: On these alone; None: on those of the study, or on any where it has none.
     """
-    groups, networks = dict[str, RunsAlike](), {one.architecture for one in result.history}
+    groups, networks = dict[str, RunsAlike](), {result.network_name(one): one.architecture for one in result.history}
     data = data or result.settings.data or None
     for described, top1 in _finished_runs(workspace):
         if described.network in networks and data in (None, described.data) and not _is_trial(described, result):
@@ -65,7 +65,7 @@ def finished_runs(workspace: Workspace, result: StoredResult, data: str | None =
             key = json.dumps(how, sort_keys=True, default=str)
             before = groups.pop(key, None)  # the newest group is the last one
             words = f"on {printable(described.data)}, {described.recipe.get('epochs', '?')} epochs"
-            groups[key] = RunsAlike({**(before.top1 if before else {}), described.network: top1}, words)
+            groups[key] = RunsAlike({**(before.top1 if before else {}), networks[described.network]: top1}, words)
     return max(reversed(groups.values()), key=lambda one: len(one.top1), default=RunsAlike({}))
 
 

@@ -384,6 +384,19 @@ def test_a_model_of_ones_own_is_called_as_it_was_named(workspace, stored, parse)
     assert "unknown space" not in shown.text
 
 
+def test_an_exported_model_of_ones_own_is_the_winner_of_its_study(workspace, stored, make_export):
+    def edit(values):
+        values["settings"].update(space="mynets.clips", choices="0" * 12)
+        values["named"] = {"mynets.clips": "mynets:clips@1x3x8x48x48"}
+        values["best"]["architecture"] = "mynets.clips:frames=8,resolution=48"
+
+    stored(edit)
+    winner = make_export("int8", architecture={"name": "mynets:clips@1x3x8x48x48"})
+    other = make_export("fp32", architecture={"name": "mynets:other@1x3x8x48x48"})
+    doubts = [doubt for doubt in gather(workspace, "mine", [winner, other]).doubts if "winner" in doubt]
+    assert doubts == [f"{other}/model.pte is of mynets:other@1x3x8x48x48, which is not the winner of this study"]
+
+
 def test_one_network_predicts_for_a_model_of_ones_own(workspace, stored, int8_table):
     table = LatencyTable.read(int8_table)
     table.without([row.workload for row in table.rows(Role.NETWORK)][1:]).write(int8_table)

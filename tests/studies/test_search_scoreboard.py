@@ -113,6 +113,16 @@ def test_a_trial_that_was_trained_again_judges_nothing(workspace: Workspace) -> 
     assert finished_runs(workspace, result).top1 == {key: 0.7}
 
 
+def test_a_training_of_a_model_of_ones_own_is_of_the_network_of_its_study(workspace: Workspace) -> None:
+    search_by_law(workspace, "x3d-tiny", 5e-3, study="tried", trials=4)
+    stored = read_result(workspace, "tried")
+    own = replace(stored.best, architecture="mynets.clips:frames=8,resolution=48")
+    result = replace(stored, history=(*stored.history, own), named={"mynets.clips": "mynets:clips"})
+    _run(workspace, "own", "mynets:clips", top1=0.9)
+    _run(workspace, "other", "mynets:other", top1=0.8)
+    assert finished_runs(workspace, result).top1 == {own.architecture: 0.9}
+
+
 def test_wrong_input_is_told(workspace: Workspace, folder: Path, tmp_path: Path) -> None:
     def ask(source: str, **more: object) -> None:
         scoreboard(ScoreboardRequest(source=source, **more), workspace=workspace)
