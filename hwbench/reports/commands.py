@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hwbench.reports.exported import ExportedModel
 from hwbench.reports.result import StoredResult
-from hwbench.runtimes import DEFAULT, exporting, names
+from hwbench.runtimes import DEFAULT, exporting, names, usable
 from hwbench.spaces.begun import SHARES, asked_ms
 from hwbench.specs import Precision, Target
 from hwbench.studies.evaluators import TRAINING
@@ -172,9 +172,7 @@ def train(result: StoredResult, model: ExportedModel | None = None) -> str:
 
 def export(result: StoredResult, precision: Precision) -> str:
     """Writes the trained winner as a file, and tests it."""
-    measured = result.target.runtime
-    # A runtime whose files hold no weights exports nothing; one of a package that is not installed here may do.
-    runtime = DEFAULT if measured in names() and measured not in exporting() else measured
+    runtime = _exporting(result.target.runtime, precision)
     made_by = "" if result.own_model is None else f" --made-by {shlex.quote(result.own_model)}"
     return " ".join(
         [
@@ -185,18 +183,26 @@ def export(result: StoredResult, precision: Precision) -> str:
     )
 
 
+def _exporting(measured: str, precision: Precision) -> str:
+    """The runtime that a study measured with, or one that exports: a runtime whose files hold no weights does not.
+
+    One of a package that is not installed here may do.
+    """
+    if measured not in names() or measured in exporting():
+        return measured
+    able = [name for name in exporting() if precision in usable()[name].precisions]
+    return DEFAULT if DEFAULT in able or not able else able[0]
+
+
 def exported(result: StoredResult, precision: Precision) -> str:
     """The folder that ``export`` writes, as a word of a command line."""
     return f"{_run(result)}/{precision}"
 
 
 def bench_file(result: StoredResult, path: Path) -> str:
-    """Measures an exported file, now."""
+    """Measures an exported file, now; its ending says the runtime, which need not be that of the study."""
     target = result.target
-    return (
-        f"hwbench bench {shlex.quote(str(path))} --device {shlex.quote(target.device)} --threads {target.threads} "
-        f"--runtime {shlex.quote(target.runtime)}"
-    )
+    return f"hwbench bench {shlex.quote(str(path))} --device {shlex.quote(target.device)} --threads {target.threads}"
 
 
 def report(result: StoredResult, models: tuple[Path, ...] = ()) -> str:

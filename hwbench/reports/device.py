@@ -18,7 +18,7 @@ from hwbench.measure.sustained_log import SustainedCourse, courses
 from hwbench.reports.chosen_rows import ChosenRows, chosen_rows
 from hwbench.reports.comparisons import Group, calibration_group, held_out_group
 from hwbench.reports.coverage import Coverage, belongs, coverage, parts_of
-from hwbench.reports.profiled import COMPARED, Missing, Profiled, code_unread, or_missing, read_profiled
+from hwbench.reports.profiled import Missing, Profiled, code_unread, compared, or_missing, read_profiled
 from hwbench.spaces import StagedSpace, load_space
 from hwbench.specs import AUTO, LOCAL, STREAM, ModelName, Precision, Target, Workload
 from hwbench.specs.kinds.by_hand import is_by_hand
@@ -73,9 +73,9 @@ class TargetReport:
         """The space that commands name."""
         return self.spaces[0] if self.spaces else None
 
-    def profile(self, precision: Precision, space: str | None = None) -> str:
-        """The command that measures what is missing in one precision."""
-        tables = self.measured
+    def profile(self, precision: Precision | None = None, space: str | None = None) -> str:
+        """The command that measures what is missing in one precision; None: int8, or fp32 where it is not built."""
+        tables, precision = self.measured, precision or compared(self.target.runtime)[-1]
         table = tables.get(precision, next(iter(tables.values()), None))
         classes = None if table is None else table.num_classes
         return profile_command(self.target, precision, space or self.space, classes=classes)
@@ -278,7 +278,7 @@ def _target(
         if p in raw
         else _no_table(target, p, first, classes)
         for p in Precision
-        if p in raw or p in COMPARED
+        if p in raw or p in compared(target.runtime)
     }
     known = _of_tables(target, raw, stored, first)
     rows = () if isinstance(known, Missing) else known.rows
@@ -316,7 +316,7 @@ def _of_tables(
 ) -> Stored | Missing:
     """What the store knows under the conditions of the tables; all of it where there is no table."""
     classes = next((table.num_classes for table in tables.values()), None)
-    command = profile_command(target, next(iter(tables), Precision.INT8), space, classes=classes)
+    command = profile_command(target, next(iter(tables), compared(target.runtime)[-1]), space, classes=classes)
     if isinstance(stored, Missing):
         return Missing(f"{stored.reason}; measure here: {command}")
     digests = {row.conditions for table in tables.values() for row in table if row.conditions}

@@ -30,7 +30,7 @@ from hwbench.reports.fragments import (
 )
 from hwbench.reports.gains import Gain, by_family, gains
 from hwbench.reports.markup import Html, element, join, table
-from hwbench.reports.profiled import COMPARED, Missing
+from hwbench.reports.profiled import COMPARED, Missing, compared, not_built
 from hwbench.reports.sections import GROUP_COLUMNS, group_row, group_sentence
 from hwbench.reports.sustained import sustained_section
 from hwbench.reports.timeline import doubts, half_width, interruptions, session_spreads, visits
@@ -118,7 +118,12 @@ def int8_gain(one: TargetReport, prefix: str) -> Iterator[Html]:
     """fp32 over int8."""
     yield element("h2", "What int8 gains")
     tables = one.measured
-    lacking = [p for p in COMPARED if p not in tables]
+    runtime, lacking = one.target.runtime, [p for p in COMPARED if p not in tables]
+    unbuilt = [p for p in lacking if p not in compared(runtime)]
+    for precision in unbuilt:
+        yield missing(not_built(runtime, precision))
+    if unbuilt:
+        return
     for precision in lacking:
         yield missing(
             f"the gain needs both precisions, and {precision} is not there; measure it: {one.profile(precision)}"
@@ -199,7 +204,7 @@ def order(one: TargetReport, prefix: str) -> Iterator[Html]:
         return
     sessions = one.stored.sessions
     if not sessions:
-        yield missing(f"no session was taken yet: {one.profile(Precision.INT8)}")
+        yield missing(f"no session was taken yet: {one.profile()}")
         return
     found, breaks = visits(sessions), interruptions(sessions)
     drifts = sorted(v.drift for v in found)
@@ -260,7 +265,7 @@ def coverages(one: TargetReport, prefix: str) -> Iterator[Html]:
     """Which blocks of spaces have rows."""
     yield element("h2", "Coverage of spaces")
     if not one.coverages:
-        yield missing(f"no table, so no block of any space is measured: {one.profile(Precision.INT8)}")
+        yield missing(f"no table, so no block of any space is measured: {one.profile()}")
     for number_, found in enumerate(one.coverages):
         if isinstance(found, Missing):
             yield missing(found.reason)

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from hwbench.errors import HwbenchError
 from hwbench.latency import AdditivePredictor, LatencyTable, interpolated, with_own_networks
+from hwbench.runtimes import usable
 from hwbench.specs import Precision, Workload
 from hwbench.workspace import Workspace, shipped
 
@@ -17,8 +18,24 @@ T = TypeVar("T")
 # Adds rows that were not measured: of a table and the parts of a space.
 Fill = Callable[[LatencyTable, Collection[Workload]], LatencyTable]
 
-# Precisions that a report says are missing where they are; of the others it tells what is there.
+# Precisions that a report compares, and says are missing where they are; of the others it tells what is there.
 COMPARED = (Precision.FP32, Precision.INT8)
+
+
+def compared(runtime: str) -> tuple[Precision, ...]:
+    """Of the precisions that a report compares those that a runtime builds, its first one where it builds neither.
+
+    All of them of a runtime that is not known here.
+    """
+    known = usable().get(runtime)
+    if known is None:
+        return COMPARED
+    return tuple(p for p in COMPARED if p in known.precisions) or known.precisions[:1]
+
+
+def not_built(runtime: str, precision: Precision) -> str:
+    """Why there is no comparison with a precision on a runtime, in words."""
+    return f"the {runtime} runtime builds no {precision}, so fp32 and int8 cannot be compared on it"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from hwbench.reports.exported import ExportedModel
 from hwbench.reports.fragments import DASH, code, figure, missing, ms, number, numbers, reproduce
 from hwbench.reports.headline import headline
 from hwbench.reports.markup import Html, element, join, table
-from hwbench.reports.profiled import COMPARED, Missing
+from hwbench.reports.profiled import COMPARED, Missing, not_built
 from hwbench.reports.provenance import provenance, reproduction
 from hwbench.reports.space_sections import spaces
 from hwbench.reports.study import Block, StudyReport, Whole, Winner
@@ -118,7 +118,9 @@ def precisions(report: StudyReport) -> Iterator[Html]:
         return
     lacking = {p: [b for b in winner.blocks if p not in b.costs_s] for p in COMPARED}
     for precision, absent in lacking.items():
-        if absent:
+        if precision not in report.tables:
+            yield missing(not_built(result.target.runtime, precision))
+        elif absent:
             yield missing(_lacking(report, precision, absent))
     if all(len(absent) < len(winner.blocks) for absent in lacking.values()):
         caption = "What each block of the winner adds to the network by prediction, in fp32 and in int8."
@@ -131,7 +133,8 @@ def precisions(report: StudyReport) -> Iterator[Html]:
     if any(whole.measured_s is None for whole in winner.whole.values()):
         note = f"{DASH}: not known. hwbench bench measures the whole network at any precision and prints the latency."
         yield element("p", note, class_="muted")
-    yield from _ratio(winner)
+    if winner.whole.keys() >= {*COMPARED}:
+        yield from _ratio(winner)
     yield reproduce(
         *(commands.profile(result, p) for p in report.tables),
         *(commands.bench(result, p) for p in report.tables),

@@ -35,7 +35,7 @@ from hwbench.reports.choices import importances
 from hwbench.reports.comparisons import Group, calibration_group, candidate_group, held_out_group
 from hwbench.reports.exported import ExportedModel, read_exported
 from hwbench.reports.guessing import Guessing, TrainedDraws
-from hwbench.reports.profiled import COMPARED, Fill, Missing, Profiled, code_unread, given, or_missing, read_profiled
+from hwbench.reports.profiled import Fill, Missing, Profiled, code_unread, compared, given, or_missing, read_profiled
 from hwbench.reports.result import StoredResult, read_result
 from hwbench.reports.trained import board_doubts, judged
 from hwbench.spaces import StagedSpace, load_space
@@ -164,7 +164,7 @@ def gather(workspace: Workspace, study: str, models: Sequence[Path] = (), truth:
     exported = tuple(read_exported(path) for path in models)
     space = or_missing(lambda: _space(workspace, result))
     every = {p: or_missing(partial(_profiled, workspace, result, p, space)) for p in Precision}
-    expected = {*COMPARED, result.precision}
+    expected = {*compared(result.target.runtime), result.precision}
     tables = {p: table for p, table in every.items() if p in expected or not isinstance(table, Missing)}
     stored = or_missing(lambda: _stored(workspace, result))
     rows = [] if isinstance(stored, Missing) else stored

@@ -268,6 +268,19 @@ def test_one_precision_and_no_store_are_named_with_their_commands(workspace, par
     assert "t0-map-int8-rate-8-data" in shown.raw
 
 
+def test_a_runtime_without_int8_is_not_asked_for_it(tmp_path, parse):
+    workspace, target = Workspace.create(tmp_path / "work"), replace(TARGET, runtime="torch", version="2.14.0")
+    (workspace.root / "profiles" / "board").mkdir()
+    (workspace.root / "profiles" / "board" / "device.toml").write_text(DEVICE)
+    table = space_table(load_space(workspace, "x3d-tiny"), Precision.FP32, law, target=target, calibration=4)
+    table.write(table_path(workspace.root, target, Precision.FP32))
+    report = gather_device(workspace, "board")
+    assert not any("int8" in reason for reason in report.missing())
+    shown = parse(device_page(report))
+    assert "the torch runtime builds no int8, so fp32 and int8 cannot be compared on it" in shown.text
+    assert not any("--precision int8" in line for line in (*shown.commands, *shown.codes))
+
+
 def test_a_table_of_failures_only_and_one_that_is_damaged_are_told(workspace, parse):
     path = table_path(workspace.root, TARGET, Precision.INT8)
     table = LatencyTable.read(path)
