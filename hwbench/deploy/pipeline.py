@@ -89,7 +89,7 @@ def export(
         validation: Clips that original and file are compared on, and top-1 is measured on where the weights are
             trained. Without them eight clips of seeded noise are compared, in int8 with random weights the calibration
             clips.
-        variant: Layout of convolutions over time.
+        variant: Layout of convolutions over time; after quantisation-aware training that of the training.
         threads: Threads of the engine while the file is checked.
         progress: Told where the export is.
         runtime: Engine of the file, which quantises in its own way; default: ExecuTorch.
@@ -111,6 +111,7 @@ def export(
     how = int8 or Int8()
     _check(original, precision, calibration, runtime)
     _check_int8(original, precision, validation, runtime, variant, how)
+    variant = variant if original.fine_tuned is None else original.fine_tuned.variant
     if streaming is not None:
         streaming.check(original, runtime, variant, how)
     name = model_name(runtime.name)
@@ -278,8 +279,7 @@ def _form(report: _Report, watch: Watch, runtime: Runtime) -> tuple[DeployForm, 
     """The deploy form, checked; after quantisation-aware training that of the network it started from."""
     from hwbench import models
 
-    original, tuned = report.original, report.original.fine_tuned
-    variant = report.variant if tuned is None else tuned.variant
+    original, tuned, variant = report.original, report.original.fine_tuned, report.variant
     folded = runtime.capabilities.form(original.network.workload(report.precision, variant)) is not ModuleForm.ORIGINAL
     example = _noise(original, 1)[0]
 

@@ -39,7 +39,7 @@ from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.runtimes.executorch.scheme import OBSERVERS, Scheme
 from hwbench.runtimes.runners import check_file, python_runner
 from hwbench.spaces import load_space
-from hwbench.specs import Artifact, BlockSpec, DelegationReport, Network, Precision, TensorSpec, Workload
+from hwbench.specs import AUTO, Artifact, BlockSpec, DelegationReport, Network, Precision, TensorSpec, Workload
 from hwbench.training import Checkpoint, FineTuning, Recipe, build, load_checkpoint, open_data, train
 from hwbench.workspace import Workspace
 
@@ -313,14 +313,16 @@ def tuned(workspace: Workspace, checkpoint: Path) -> Checkpoint:
     return fine_tune(workspace, checkpoint, "tuned", 4)
 
 
-def fine_tune(workspace: Workspace, checkpoint: Path, out: str, stop: int | None = None) -> Checkpoint:
+def fine_tune(
+    workspace: Workspace, checkpoint: Path, out: str, stop: int | None = None, variant: str = AUTO
+) -> Checkpoint:
     data = open_data(workspace, "synthetic", (4, 16, 16), TUNING)
 
     def interrupt(at: object) -> None:
         if getattr(at, "step", 0) == stop:
             raise KeyboardInterrupt
 
-    folder, start = workspace.root / out, FineTuning.of(checkpoint)
+    folder, start = workspace.root / out, FineTuning.of(checkpoint, variant)
     if stop is not None:
         with pytest.raises(KeyboardInterrupt):
             train(TUNING, NETWORK, data, folder, start=start, progress=interrupt)
@@ -386,6 +388,13 @@ def test_what_does_not_go_with_rounding_is_refused(
     weights.pop("graph.head.projection.bias")
     with pytest.raises(Exception, match="weights of another network"):
         build(moved, weights)
+
+
+def test_the_manifest_says_the_layout_that_the_network_was_trained_in(workspace: Workspace, checkpoint: Path) -> None:
+    again = source_of(fine_tune(workspace, checkpoint, "one-hot", variant="one-hot").path)
+    made = export(again, workspace.root / "one-hot" / "int8", precision=Precision.INT8)
+    assert made.manifest.variant == "one-hot"
+    assert DeployedModel.open(made.path.parent).manifest.variant == "one-hot"
 
 
 def test_every_parity_report_has_its_numbers(int8: DeployedModel, fp32: DeployedModel) -> None:
