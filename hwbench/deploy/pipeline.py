@@ -232,12 +232,13 @@ def _check_int8(
             f"{name} was trained with the rounding of int8 in it and is nothing in {precision}; export the "
             "checkpoint it started from"
         )
-    if tuned is not None and (variant not in (AUTO, tuned.variant) or int8.fp32_blocks or int8.max_loss is not None):
+    if tuned is not None and (variant not in (AUTO, tuned.variant) or int8 != Int8()):
         raise InvalidValue(
-            f"{name} was trained with the rounding of int8 in it: layout ({tuned.variant}) and blocks in fp32 "
-            "are settled; leave out --variant, --fp32-block and --keep-accuracy, or export what it started from"
+            f"{name} was trained with the rounding of int8 in it: layout ({tuned.variant}), ranges and blocks in fp32 "
+            "are settled; leave out --variant, --observer, --fp32-block, --keep-accuracy and --blocks, or export what "
+            "it started from"
         )
-    if int8.by_block and tuned is None and precision is Precision.INT8:
+    if int8.by_block and precision is Precision.INT8:
         require_blocks(original)
     if int8.max_loss is not None and (not original.weights.trained or validation is None):
         raise InvalidValue("--keep-accuracy needs trained weights and labelled validation videos to measure top-1 on")

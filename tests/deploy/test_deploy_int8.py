@@ -378,7 +378,8 @@ def test_what_does_not_go_with_rounding_is_refused(
     with pytest.raises(InvalidValue, match="give the one it started from"):
         FineTuning.of(tuned.path)
     again = source_of(tuned.path)
-    for options in ({"precision": Precision.FP32}, {"variant": "one-hot"}, {"int8": Int8(fp32_blocks=("head",))}):
+    settled = [Int8(fp32_blocks=("head",)), Int8(observer="minmax"), Int8(inspect=True)]
+    for options in ({"precision": Precision.FP32}, {"variant": "one-hot"}, *({"int8": one} for one in settled)):
         with pytest.raises(InvalidValue, match="it started from"):
             export(again, tmp_path / "out", **({"precision": Precision.INT8} | options))
     data = open_data(workspace, "synthetic", (4, 16, 16), TUNING)
