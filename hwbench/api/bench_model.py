@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hwbench.api.bench_request import DEFAULT_RUNTIME, BenchRequest
 from hwbench.api.listener import Listener, StageProgress
+from hwbench.documents import read_json
 from hwbench.errors import CheckFailed, InvalidFile, InvalidValue
 
 if TYPE_CHECKING:
@@ -168,8 +169,16 @@ def _manifest(path: Path, sha256: str) -> str | None:
         if not path.samefile(deployed.path):
             raise InvalidFile(f"{path} is not the model of {path.parent}, which is {deployed.path.name}; give that")
         return deployed.manifest.precision.value
-    described = Manifest.read(manifest)
-    return described.precision.value if described.sha256 == sha256 else None
+    return Manifest.read(manifest).precision.value if _is_of(manifest, sha256) else None
+
+
+def _is_of(manifest: Path, sha256: str) -> bool:
+    """Whether a ``manifest.json``, which may be anybody's, is of the file with this digest."""
+    try:
+        values = read_json(manifest.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(values, dict) and values.get("sha256") == sha256
 
 
 def _built(workspace: Workspace, request: BenchRequest, listener: Listener) -> tuple[Artifact, str]:

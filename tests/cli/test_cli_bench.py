@@ -96,6 +96,17 @@ def test_a_file_without_a_manifest_has_no_known_precision(workspace, model, caps
     assert (status, json.loads(out)["precision"]) == (0, None)
 
 
+@pytest.mark.parametrize(
+    "text", ["[]", '{"name": "a web page"}', '{"schema": "theirs", "sha256": "00"}', "no JSON", None]
+)
+def test_a_file_of_another_name_has_no_part_in_a_manifest_that_is_not_its_own(workspace, model, capsys, text):
+    path = model.rename(model.with_name("net.pte"))
+    if text is not None:
+        (path.parent / "manifest.json").write_text(text)
+    status, out, _ = run(capsys, path, *QUICK)
+    assert (status, json.loads(out)["precision"]) == (0, "fp32" if text is None else None)
+
+
 @pytest.mark.parametrize("damage", ["text", "empty", "cut", "noise"])
 def test_a_damaged_program_is_named_in_one_line(workspace, model, capsys, damage):
     content = model.read_bytes()
