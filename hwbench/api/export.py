@@ -149,8 +149,9 @@ def export_source(
     streaming: Streaming | None = None,
     reading: Reading | None = None,
 ) -> DeployedModel:
-    """Exports with data by name: calibrates on ``calibrate``, validates on ``data``, each by default what the source
-    was trained on; with random weights both are by default nothing.
+    """Exports with data by name: calibrates on the training videos of ``calibrate``, by default those of ``data``, and
+    validates on the validation videos of ``data``. Without either both are what the source was trained on, and of a
+    source that was not trained here nothing; ``calibrate`` alone is what such a source is validated on, too.
 
     Raises:
         What ``hwbench.deploy.export``, ``open_calibration`` and ``open_validation`` raise.

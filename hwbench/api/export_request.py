@@ -41,9 +41,13 @@ class ExportRequest:
         help="executorch (.pte), litert (.tflite), onnx (.onnx), openvino (.ovz) or torchscript (.ts).",
     )
     calibrate: str | None = option(
-        default=None, help="Data to calibrate int8 with; of a checkpoint: its own training videos."
+        default=None,
+        help="Data whose training videos calibrate int8; default: --data, else what the checkpoint was trained on.",
     )
-    data: str | None = option(default=None, help="Data to validate on; default: what the checkpoint was trained on.")
+    data: str | None = option(
+        default=None,
+        help="Data to validate on; default: what the checkpoint was trained on, else --calibrate.",
+    )
     weights: str | None = option(
         default=None,
         help="published (of the zoo: fetched), a file of published weights or of a state dict, or random.",

@@ -1,6 +1,7 @@
 """``hwbench.export`` and ``hwbench.verify``: the same values as the commands, without a terminal."""
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,17 @@ def test_an_export_to_int8_tells_of_its_blocks(int8: tuple[hwbench.ExportResult,
     stages = set(STAGES.values())
     assert stages - {"compare observers"} <= set(heard.ends()) <= stages
     assert heard.ends()["calibration clips"].total == 4
+
+
+def test_data_that_were_moved_calibrate_and_validate(checkpoint: Path) -> None:
+    moved = shutil.copytree(VIDEOS, "moved")
+    request = hwbench.ExportRequest(
+        model=str(checkpoint), data=str(moved), out="of-moved", calibration_clips=2, videos=2, threads=1
+    )
+    manifest = hwbench.export(request).model.manifest
+    assert manifest.calibration is not None
+    assert (manifest.calibration.source, manifest.calibration.split) == (str(moved), "train")
+    assert (manifest.accuracy.source, manifest.accuracy.videos) == (str(moved), 2)
 
 
 @pytest.mark.parametrize("name", [pytest.param("fp32", marks=pytest.mark.long), "int8"])
