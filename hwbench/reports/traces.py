@@ -14,7 +14,7 @@ from typing import Any
 from hwbench.measure.file_profile import FileProfile
 from hwbench.measure.profile_groups import BETWEEN, block_name
 from hwbench.runtimes.pte_record import GraphNode
-from hwbench.workspace import write_text
+from hwbench.workspace import write_text, writing
 
 PERFETTO, GRAPH, NODE_DATA = "perfetto.json", "model-explorer.graph.json", "model-explorer.times.json"
 _OPERATIONS, _BLOCKS = 1, 2
@@ -22,6 +22,8 @@ _OPERATIONS, _BLOCKS = 1, 2
 
 def write_traces(profile: FileProfile, folder: Path, name: str, facts: Mapping[str, Any]) -> tuple[Path, ...]:
     """Writes the files: for Perfetto always, for Model Explorer where the file tells of its graph.
+
+    Those for Model Explorer that an earlier profile left are removed where none are written: they are of another file.
 
     Args:
         profile: The operations.
@@ -38,6 +40,9 @@ def write_traces(profile: FileProfile, folder: Path, name: str, facts: Mapping[s
     contents: dict[str, Any] = {PERFETTO: perfetto(profile, name, facts)}
     if profile.graph:
         contents |= {GRAPH: explorer_graph(profile, name), NODE_DATA: explorer_times(profile, name)}
+    with writing(folder):
+        for file in {GRAPH, NODE_DATA} - contents.keys():
+            (folder / file).unlink(missing_ok=True)
     for file, values in contents.items():
         write_text(folder / file, json.dumps(values, indent=1) + "\n")
     return tuple(folder / file for file in contents)

@@ -126,9 +126,13 @@ def test_people_get_tables_and_files_for_other_programs(workspace, capsys, tmp_p
     assert err.count("written:") == 1
 
 
-def test_a_file_of_another_program_has_kinds_and_says_why_it_has_no_blocks(workspace, capsys):
+def test_a_file_of_another_program_has_kinds_and_says_why_it_has_no_blocks(workspace, capsys, tmp_path):
     shutil.copyfile(GOLDEN, workspace.root / "other.pte")
-    status, out, err = run(capsys, "bench", "other.pte", "--profile", *QUICK, "--json")
+    for name in ("perfetto.json", "model-explorer.graph.json", "model-explorer.times.json", "notes.txt"):
+        (tmp_path / name).write_text("of a file before")
+    status, out, err = run(capsys, "bench", "other.pte", "--profile", "--trace", tmp_path, *QUICK, "--json")
+    assert {path.name for path in tmp_path.iterdir()} == {"bench.html", "notes.txt", "perfetto.json"}
+    assert json.loads((tmp_path / "perfetto.json").read_text())["otherData"]["model"] == "other.pte"
     profile = json.loads(out)["profile"]
     assert (status, profile["by_block"]) == (0, [])
     assert profile["by_kind"]
