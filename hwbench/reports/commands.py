@@ -205,9 +205,10 @@ def bench_file(result: StoredResult, path: Path) -> str:
     return f"hwbench bench {shlex.quote(str(path))} --device {shlex.quote(target.device)} --threads {target.threads}"
 
 
-def report(result: StoredResult, models: tuple[Path, ...] = ()) -> str:
-    """Writes this page."""
+def report(result: StoredResult, models: tuple[Path, ...] = (), truth: str | None = None) -> str:
+    """Writes the page, of exported models in these folders and beside ground truth in that one."""
     words = [f"--model {shlex.quote(str(path))}" for path in models]
+    words += [] if truth is None else [f"--truth {shlex.quote(truth)}"]
     return " ".join([f"hwbench report {shlex.quote(result.study)}", *words, "--out report.html"])
 
 

@@ -50,7 +50,7 @@ def reproduction(report: StudyReport) -> Iterator[Html]:
     rows.append(("top-1 of the trained winner", commands.train(result, report.models[0] if report.models else None)))
     rows += [(f"top-1 and size of the {p} file", commands.export(result, p)) for p in report.tables]
     rows += [(f"latency of {m.path.name} in {m.precision}", commands.bench_file(result, m.path)) for m in report.models]
-    rows.append(("this page", commands.report(result, tuple(m.path.parent for m in report.models))))
+    rows.append(("this page", report.command))
     yield table(("number", "command"), [(what, code(command)) for what, command in rows])
 
 
@@ -77,7 +77,7 @@ def provenance(report: StudyReport) -> Iterator[Html]:
         ("Page written, UTC", report.written_at),
         ("Digest of the space's choices", result.settings.choices),
     )
-    yield reproduce(commands.report(result, tuple(m.path.parent for m in report.models)))
+    yield reproduce(report.command)
 
 
 def _searched(report: StudyReport) -> str:

@@ -106,7 +106,7 @@ def blocks(report: StudyReport) -> Iterator[Html]:
         cells.append(("all", "", "", "", number(whole), "100.0%"))
         columns = ("name", "block", "input N×C×T×H×W", "output", "latency (ms)", "share")
         yield numbers(f"The blocks as numbers ({len(rows)})", columns, cells, (4, 5))
-    yield reproduce(commands.profile(result, precision), commands.report(result))
+    yield reproduce(commands.profile(result, precision), report.command)
 
 
 def precisions(report: StudyReport) -> Iterator[Html]:
@@ -153,7 +153,7 @@ def accuracy(report: StudyReport) -> Iterator[Html]:
             "name the folders with --model: the commands below do that"
         )
         models = [f"--model {commands.exported(result, p)}" for p in report.tables]
-        yield reproduce(*make, f"{commands.report(result)} {' '.join(models)}")
+        yield reproduce(*make, f"{report.command} {' '.join(models)}")
         return
     columns = (
         "precision",

@@ -131,6 +131,12 @@ class StudyReport:
         """Factor of the prediction interval."""
         return None if isinstance(self.predictor, Missing) else self.predictor.calibration.spread
 
+    @property
+    def command(self) -> str:
+        """What writes this page."""
+        truth = None if self.truth is None else self.truth.folder
+        return commands.report(self.result, tuple(model.path.parent for model in self.models), truth)
+
     def to_frame(self) -> pandas.DataFrame:
         """One row for each scored trial; columns of ``candidates_frame``, the interval nan where nothing predicts."""
         known = math.nan if self.spread is None else self.spread

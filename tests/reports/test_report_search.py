@@ -237,7 +237,10 @@ def test_ground_truth_says_what_random_networks_reach(raced, tmp_path, parse):
     report = gather(raced, "mine", truth=folder)
     assert report.truth.expected[0] == pytest.approx(0.345)
     assert report.truth.expected[-1] == pytest.approx(0.39)
-    assert "has an expected top-1 of 39.0%; a single one 34.5%" in parse(page(report)).text
+    shown = parse(page(report))
+    assert "has an expected top-1 of 39.0%; a single one 34.5%" in shown.text
+    assert {f"hwbench report mine --truth {folder} --out report.html"} <= {*shown.commands} & {*shown.codes}
+    assert not any("--out report.html" in line and "--truth" not in line for line in shown.codes)
     write_truth(folder, [c.architecture for c in result.history][:10], budget_ms=1.0)
     with pytest.raises(InvalidFile, match=r"within 1 ms; the study is of 4\.2 ms"):
         gather(raced, "mine", truth=folder)
