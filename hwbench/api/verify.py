@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,11 @@ class VerifyResult:
         return self.verification.agrees
 
     def to_json(self) -> dict[str, Any]:
-        """The keys that ``hwbench verify --json`` prints of an exported file."""
+        """The keys that ``hwbench verify --json`` prints of an exported file.
+
+        ``max_relative_error`` is None where all logits here are 0 and those of the device are not.
+        """
+        relative = self.verification.max_relative_error
         return {
             "model": str(self.model),
             "device": self.device,
@@ -96,6 +101,7 @@ class VerifyResult:
             "precision": self.precision,
             "sha256": self.sha256,
             **asdict(self.verification),
+            "max_relative_error": relative if math.isfinite(relative) else None,
             "reasons": list(self.verification.reasons),
         }
 

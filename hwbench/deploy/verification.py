@@ -61,6 +61,7 @@ class Verification:
         frames: Answers to each clip: of a stream one behind each frame, of other files 1.
         differs_from: The first frame (1, 2, ...) behind which the answers differ by more than they may; None where the
             device agrees, and of files that are no stream.
+        max_relative_error: Largest difference as a share of the largest logit here; infinite where these are all 0.
         reasons: Why the clips prove little, in words.
     """
 

@@ -14,9 +14,12 @@ import torch
 import hwbench.cli.commands  # registers the commands
 import hwbench.deploy.verification
 import hwbench.measure.device_runner
+from hwbench.api.verify import VerifyResult
 from hwbench.cli.main import main
+from hwbench.cli.output import emit
 from hwbench.deploy import MODEL, DeployedModel
 from hwbench.deploy.verification import _Bound, _compared
+from hwbench.errors import ParityFailed
 from hwbench.measure.artifact_check import check_artifact
 from hwbench.runtimes.runners import CheckResult, python_runner
 from hwbench.workspace import Workspace
@@ -96,6 +99,21 @@ def test_clips_that_a_file_hardly_tells_apart_are_told() -> None:
     (reason,) = found.reasons
     assert "the file itself hardly tells them apart" in reason
     assert _compared(clips[:1], one[:1], _Bound(20.0), False).reasons[0].startswith("one clip proves little")
+
+
+def test_logits_that_are_all_zero_here_alone_are_a_difference_that_can_be_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    here = torch.zeros(4, 1, 8, dtype=torch.float64)
+    for bound in (_Bound(None), _Bound(20.0)):
+        result = VerifyResult(
+            Path("model.pte"), "s9", "native", "int8", "ab", _compared(here, here + 0.1, bound, False)
+        )
+        emit(result.to_json(), as_json=True)
+        found = json.loads(capsys.readouterr().out)
+        assert (found["agrees"], found["max_relative_error"], found["max_abs_error"]) == (False, None, 0.1)
+        with pytest.raises(ParityFailed, match="something else on s9 than here"):
+            result.check()
 
 
 def test_without_the_engine_here_it_says_what_to_install(
