@@ -33,6 +33,8 @@ _WITH_SGD = 1
 ENDED, GIVEN_UP, WENT_ON = "ended", "given up", "went on"
 # Between data and what networks see of it.
 _AS = " as "
+# What is seen by networks that look ahead, where those of the study are causal.
+OF_CLIPS = "clips"
 
 
 @dataclass(frozen=True)
@@ -262,7 +264,12 @@ class Learned:
 
 
 def seen(data: str, modality: str) -> str:
-    """What networks were trained on: videos, and what they saw of them where that is no picture."""
+    """What networks were trained on: videos, and what they saw of them where that is not what the study's own see.
+
+    Args:
+        data: The videos; empty: not known.
+        modality: A form of optical flow, or ``OF_CLIPS``; empty: as the study has it.
+    """
     return f"{data}{_AS}{modality}" if modality else data
 
 

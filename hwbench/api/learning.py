@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hwbench.api.learned import (
     ENDED,
     GIVEN_UP,
+    OF_CLIPS,
     TOP1,
     WENT_ON,
     Learned,
@@ -24,6 +25,7 @@ from hwbench.api.study_data import Fidelity
 from hwbench.api.train_request import RAISE
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.printable import printable
+from hwbench.specs import STREAM
 
 if TYPE_CHECKING:
     from hwbench.spaces.protocols import SearchedSpace
@@ -46,6 +48,8 @@ def coming_with(workspace: Workspace, spaces: Sequence[str]) -> tuple[str, ...]:
 def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str]) -> Learned:
     """Reads trainings of a space.
 
+    In a space of streams, tables and folders tell of networks that look ahead: their data is marked as clips.
+
     Args:
         workspace: Has the studies.
         space: Trainings of other spaces are left out; of a union each space needs some.
@@ -62,8 +66,8 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
     from hwbench.specs import Architecture
     from hwbench.studies.ground_truth import NETWORKS, no_truth
 
-    units, trained = {}, list[LearnedTraining]()
-    names = {one.name for one in space.members}
+    units, trained, studies = {}, list[LearnedTraining](), list[str]()
+    names, streaming = {one.name for one in space.members}, of_streams(space)
     for source in sources:
         path = Path(source)
         if (path / NETWORKS).is_file():
@@ -76,15 +80,41 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
             raise InvalidFile(f"{path}: no such file; expected a table of trainings ({', '.join(_COLUMNS)})")
         else:
             units[source], rows = _of_study(workspace, space, source, len(trained))
+            studies.append(source)
         check_members(space, source, rows)
-        trained += rows
+        looking_ahead = streaming and not any(one.made for one in rows)
+        trained += [replace(one, data=seen(one.data, OF_CLIPS)) for one in rows] if looking_ahead else rows
     if len(set(units.values())) > 1:
         told = ", ".join(f"{source}: {unit}" for source, unit in units.items())
         raise InvalidValue(f"--learn-from: scores of one unit are learned from together, got {told}")
     learned = {Architecture.parse(one.architecture).space for one in trained}
     if lacking := [one.name for one in space.members if one.name not in learned]:
-        raise InvalidValue(f"--learn-from {', '.join(sources)}: no training there is of space {', '.join(lacking)!r}")
+        raise InvalidValue(
+            f"--learn-from {', '.join(sources)}: no training there is of space {', '.join(lacking)!r}"
+            + _other_form(workspace, space, studies, lacking)
+        )
     return Learned(tuple(sources), next(iter(units.values())), tuple(_each_once(trained)))
+
+
+def of_streams(space: SearchedSpace) -> bool:
+    """Whether the networks of a space are causal, for streams."""
+    return any(one.variant == STREAM for one in space.members)
+
+
+def _other_form(workspace: Workspace, space: SearchedSpace, studies: Sequence[str], lacking: Sequence[str]) -> str:
+    """The end of a refusal: studies of these spaces that trained causal networks where clips are searched, or the other
+    way round; empty: none.
+    """
+    from hwbench.reports.result import read_result
+
+    streaming, settings = of_streams(space), {one: read_result(workspace, one, "").settings for one in studies}
+    other = [
+        one for one, of in settings.items() if of.streaming != streaming and not of.spaces.keys().isdisjoint(lacking)
+    ]
+    if not other:
+        return ""
+    how = "look ahead; give studies of --streaming, or a table" if streaming else "are causal; give studies of clips"
+    return f": the networks of {', '.join(other)} {how}"
 
 
 def _each_once(trained: Sequence[LearnedTraining]) -> list[LearnedTraining]:

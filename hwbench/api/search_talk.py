@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from hwbench.api.learning import of_streams
 from hwbench.api.listener import Listener, StageProgress
 from hwbench.api.search_devices import SpaceListener
 from hwbench.printable import counted
@@ -35,8 +36,9 @@ def begun_from(earlier: EarlierTrainings, sets: Sequence[NetworkSet], trials: in
         repeated = sum(one.key in earlier.scores for one in known if one in sets[-1])
         yield f"{text}; {repeated} were trained just as here, and are not trained again" if repeated else text
     if elsewhere := len({one.training for one in earlier.observations if one.elsewhere}):
+        where = "on other data or of networks that look ahead" if of_streams(sets[-1].space) else "on other data"
         yield (
-            f"{counted(elsewhere, 'training')} on other data count as far as trials agree with them; --learn-from "
+            f"{counted(elsewhere, 'training')} {where} count as far as trials agree with them; --learn-from "
             f"{NO_TRAININGS} begins without"
         )
 

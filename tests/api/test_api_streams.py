@@ -8,13 +8,18 @@ from micro_workspace import SPACE
 
 import hwbench
 import hwbench.cli.commands
+from hwbench.api.learning import learn_from
+from hwbench.api.listener import SILENT
 from hwbench.cli.main import main
+from hwbench.data import SyntheticSpec
+from hwbench.data.synthetic import prepare
 from hwbench.errors import InvalidFile, InvalidValue, UnsupportedModule
 from hwbench.latency import LatencyTable, Role
 from hwbench.latency.table import load_table, table_path
 from hwbench.spaces import load_space, open_space
 from hwbench.spaces.resolve import resolve
-from hwbench.specs import STREAM, Architecture, Precision
+from hwbench.specs import AUTO, STREAM, Architecture, Precision
+from hwbench.testing.listeners import Keeper
 from hwbench.testing.tables import installed_target, space_table, work
 from hwbench.workspace import Workspace
 
@@ -163,3 +168,49 @@ def test_what_has_no_stream_form_is_refused_by_name_in_one_line(workspace, fake,
     (workspace.root / "search_spaces" / "steps.toml").write_text(steps)
     with pytest.raises(UnsupportedModule, match="steps over frames"):
         open_space(workspace, "steps", variant=STREAM)
+
+
+@pytest.fixture
+def tables(workspace):
+    """Tables of ``micro`` on clips and on streams."""
+    for variant in (AUTO, STREAM):
+        space = open_space(workspace, "micro", variant=variant)
+        space_table(space, FP32).write(table_path(workspace.root, TARGET, FP32, variant))
+
+
+def short_training(workspace, *, listener=SILENT, **changes):
+    data = prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=32, frames=8))
+    request = hwbench.SearchRequest(
+        **{"space": "micro", "precision": "fp32", "budget": "9ms", "evaluator": "short-train", "data": str(data)}
+        | {"epochs": 1, "trials": 1, "finalists": 0, "measure": 1, "study": "streams", "streaming": True}
+        | changes
+    )
+    return hwbench.search(request, listener, workspace=workspace)
+
+
+def test_trainings_of_networks_that_look_ahead_are_not_those_of_a_stream(workspace, fake, tables):
+    networks = list(load_space(workspace, "micro").architectures())[:3]
+    lines = [f'"{one}",{epochs},0.5,{data}' for one in networks for epochs, data in ((1, "own"), (2, ""))]
+    table = workspace.root / "own.csv"
+    table.write_text("\n".join(["architecture,epochs,top1,data", *lines, ""]))
+    keeper = Keeper()
+    clips = short_training(workspace, learn_from=(str(table),), study="clips", streaming=False, listener=keeper)
+    assert clips.course.draws == ()
+    assert any("3 of 3 networks trained before" in line for line in keeper.lines)
+    keeper = Keeper()
+    streams = short_training(workspace, learn_from=(str(table),), trials=4, listener=keeper)
+    assert len(streams.course.draws) == 1  # half of half of four
+    assert not any("trained before" in line for line in keeper.lines)
+    assert (
+        "6 trainings on other data or of networks that look ahead count as far as trials agree with them; --learn-from "
+        "none begins without"
+    ) in keeper.lines
+    learned = learn_from(workspace, open_space(workspace, "micro", variant=STREAM), [str(table)])
+    assert learned.predicting("own").predicted == "own as clips"  # there is nothing nearer
+    keeper = Keeper()
+    short_training(workspace, learn_from=("streams",), study="others", listener=keeper)
+    assert any("4 of 4 networks trained before" in line for line in keeper.lines)
+    with pytest.raises(InvalidValue, match=r"of space 'micro': the networks of clips look ahead; give studies of --st"):
+        short_training(workspace, learn_from=("clips",), study="more")
+    with pytest.raises(InvalidValue, match=r"of space 'micro': the networks of streams are causal; give studies of"):
+        short_training(workspace, learn_from=("streams",), study="more", streaming=False)
