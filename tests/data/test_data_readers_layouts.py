@@ -167,6 +167,19 @@ def test_activitynet_has_an_entry_for_each_segment(changed: Copy) -> None:
         read("activitynet", root, subset="testing")
 
 
+def test_the_file_of_activitynet_lies_in_the_data_path_or_in_annotations(changed: Copy) -> None:
+    root = changed("activitynet")
+    (root / "annotations").mkdir()
+    file = (root / "activity_net.v1-3.min.json").rename(root / "annotations" / "activity_net.v1-3.min.json")
+    assert isinstance(reader_of(root), type(get("activitynet")))
+    listing = read("activitynet", root)
+    assert labels(listing.train) == ["run", "run", "walk", "walk"] * 2
+    assert {one.path.parent for one in listing.train} == {root / "videos"}
+    assert listing.train[0].row == f"{file}:4"
+    with pytest.raises(InvalidFile, match="found none"):
+        read("activitynet", file)  # videos lie below the folder of a file that is named
+
+
 @pytest.mark.parametrize(
     ("label", "classes", "first"),
     [
@@ -214,6 +227,14 @@ def test_a_video_of_a_frame_list_shows_what_its_frames_show(changed: Copy) -> No
     assert listing.train[1].row == f"{root}/frame_lists/train.csv:10"
     with listing.train[1].opened_by().open() as video:
         assert (video.info.fps, video.info.num_frames) == (30, 8)
+    for side in ("train", "val"):
+        shutil.copy(root / "frame_lists" / f"{side}.csv", root)
+    lists = (root / "frame_lists").rename(root / "of_others")
+    assert isinstance(reader_of(root), type(get("frame-lists")))
+    assert labels(read("frame-lists", root).train) == labels(listing.train)
+    for side in ("train", "val"):
+        (root / f"{side}.csv").unlink()
+    lists.rename(root / "frame_lists")
     (root / "Charades_v1_rgb").rename(root / "images")
     with pytest.raises(InvalidFile, match="none of 6 listed videos is there; the first is 'V0'"):
         read("frame-lists", root)

@@ -1,8 +1,8 @@
 """ActivityNet, and data sets in its form: long videos of which some parts show something.
 
 A JSON object whose ``database`` has, by the name of a video, its ``subset`` and ``annotations``, each of which has a
-``segment`` (start and end in seconds) and a ``label``. The videos ``v_<name>.mp4`` or ``<name>.mp4`` lie below its
-folder, also in another container.
+``segment`` (start and end in seconds) and a ``label``. The file lies in the data path or in its folder ``annotations``,
+the videos ``v_<name>.mp4`` or ``<name>.mp4`` anywhere below the path, also in another container.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hwbench.data.readers.annotations import Row, choice, read_object, read_text
+from hwbench.data.readers.annotations import Row, choice, find_file, read_object, read_text
 from hwbench.data.readers.base import ListedVideo, Listing, Part, readers
 from hwbench.data.readers.media_index import MediaIndex
 from hwbench.errors import InvalidFile
 from hwbench.printable import shown
 
+_NAMED = "activity_net*.json"
 _SUBSETS = ("training", "validation", "testing")
 
 
@@ -34,7 +35,7 @@ class ActivityNet:
 
     def recognises(self, path: Path) -> bool:
         """Whether the path is a folder with a file of ActivityNet."""
-        return path.is_dir() and any(path.glob("activity_net*.json"))
+        return path.is_dir() and find_file(path, _NAMED) is not None
 
     def read(self, path: Path) -> Listing:
         """Segments in the order of the file.
@@ -47,7 +48,7 @@ class ActivityNet:
         if not isinstance(database, dict):
             raise InvalidFile(f"{file}:1: expected an object with a 'database' of videos")
         lines = _NameLines(file)
-        media = MediaIndex(file.parent)
+        media = MediaIndex(path if path.is_dir() else path.parent)
         sides: dict[str, list[ListedVideo]] = {"training": [], self.subset: []}
         for name, entry in database.items():
             row = Row(file, lines.of(name), entry if isinstance(entry, dict) else {})
@@ -82,10 +83,10 @@ class _NameLines:
 def _file(path: Path) -> Path:
     if path.is_file():
         return path
-    files = sorted(path.glob("activity_net*.json")) or sorted(path.glob("*.json"))
-    if not files:
+    file = find_file(path, _NAMED, "*.json")
+    if file is None:
         raise InvalidFile(f"{path}: expected a JSON file in the form of ActivityNet, found none")
-    return files[0]
+    return file
 
 
 def _segments(row: Row, media: MediaIndex) -> Iterator[tuple[str, Part]]:

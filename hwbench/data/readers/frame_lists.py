@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from hwbench.data.images import FrameFolder, natural
-from hwbench.data.readers.annotations import find_file, frame_rate
+from hwbench.data.readers.annotations import find_file, first_row, frame_rate
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.lists import class_names
 from hwbench.errors import InvalidFile
@@ -57,8 +57,11 @@ class FrameLists:
         self.prefix, self.fps = prefix, frame_rate(fps)
 
     def recognises(self, path: Path) -> bool:
-        """Whether the path is a folder with ``frame_lists/train.csv``."""
-        return (path / "frame_lists" / "train.csv").is_file()
+        """Whether the path is a folder with ``frame_lists/train.csv``, or whose ``train.csv`` has their first row."""
+        train = path / "train.csv"
+        if (path / "frame_lists" / train.name).is_file():
+            return True
+        return train.is_file() and tuple(" ".join(first_row(train)).split()[:5]) == _COLUMNS
 
     def read(self, path: Path) -> Listing:
         """Videos in the order of the lists; those that are not on the disk are left out and counted.
