@@ -72,10 +72,17 @@ class ScorePlan:
 
     @property
     def reads(self) -> bool:
-        """Whether scores rest on data."""
+        """Whether scores rest on data, or may: what an evaluator of another package does with it is not known."""
         from hwbench.studies.evaluators import READING
 
-        return self.evaluator in READING
+        return self.evaluator in READING or self.of_others
+
+    @property
+    def of_others(self) -> bool:
+        """Whether the evaluator is of another package, which may train with what a study offers."""
+        from hwbench.studies.evaluators import MODULES
+
+        return self.evaluator not in MODULES
 
 
 def _default(request: SearchRequest) -> str:
@@ -107,7 +114,7 @@ def going_on(request: SearchRequest, stored: Mapping[str, object]) -> SearchRequ
     if request.data is None and request.reads and isinstance(data, str) and data:
         request = replace(request, data=data)
     epochs = re.match(r"([1-9][0-9]{0,5}) epochs", str(effort))
-    if request.epochs is None and request.trains and epochs:
+    if request.epochs is None and (request.trains or request.plan.of_others) and epochs:
         request = replace(request, epochs=int(epochs[1]))
     if request.pruner is None and stored:
         request = replace(request, pruner=str(stored.get("pruner") or NO_PRUNER))

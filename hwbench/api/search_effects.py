@@ -29,11 +29,9 @@ def check_effects(request: SearchRequest) -> None:
     Raises:
         InvalidValue: Names the options, and what they go with.
     """
-    from hwbench.studies.evaluators import MODULES
-
     evaluator = request.plan.evaluator
     typed = changed(request, *_OF_TRAININGS)
-    if typed and evaluator in MODULES and not request.trains:
+    if typed and not (request.trains or request.plan.of_others):
         how = "trains all networks at once, for --supernet-epochs" if evaluator == SUPERNET else "trains nothing"
         raise InvalidValue(
             f"{', '.join(typed)}: evaluator {evaluator!r} {how}; leave {_it(typed)} out, or take --evaluator "

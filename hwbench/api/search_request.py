@@ -390,10 +390,10 @@ class SearchRequest:
 
     @property
     def effort(self) -> str:
-        """How long is trained; empty where nothing is."""
+        """How long is trained, by an evaluator of another package where it trains; empty where nothing is."""
         if self.plan.evaluator == SUPERNET:
             return f"supernet of {self.supernet_epochs} epochs"
-        return str(self.fidelity) if self.trains else ""
+        return str(self.fidelity) if self.trains or self.plan.of_others else ""
 
     def settings(
         self,

@@ -12,6 +12,7 @@ from hwbench.reports import commands
 from hwbench.reports.profiled import Missing, or_missing
 from hwbench.reports.result import StoredResult
 from hwbench.reports.run_log import read_log
+from hwbench.studies.evaluators import READING
 from hwbench.studies.ranking import chance_regret
 from hwbench.studies.scoreboard import FEWEST, Scoreboard, standing
 from hwbench.studies.settings import FITTED
@@ -53,10 +54,11 @@ def finished_runs(workspace: Workspace, result: StoredResult, data: str | None =
         workspace: Has them.
         result: The study. Trainings with the seed and the length of its trials are these once more: they have the
             score that is to be judged, and do not count.
-        data: On these alone; None: on those of the study, or on any where it has none.
+        data: On these alone; None: on those of the study, or on any where it has none, or has an evaluator of another
+            package, whose scores need not rest on them.
     """
     groups, networks = dict[str, RunsAlike](), {result.network_name(one): one.architecture for one in result.history}
-    data = data or result.settings.data or None
+    data = data or (result.settings.data if result.settings.evaluator in READING else "") or None
     for described, top1 in _finished_runs(workspace):
         if described.network in networks and data in (None, described.data) and not _is_trial(described, result):
             recipe = {name: value for name, value in described.recipe.items() if name != "seed"}

@@ -64,8 +64,8 @@ class Settings:
         evaluator: Name of the evaluator.
         sampler: Name of the sampler.
         objective: ``score`` (highest score within the budget) or ``score,latency`` (the front of both).
-        data: What networks are trained on or looked at with, where the evaluator does.
-        effort: How long is trained, where the evaluator trains.
+        data: What networks are trained on or looked at with, where the evaluator does, or is of another package.
+        effort: How long is trained, where the evaluator trains, or is of another package.
         seed: Of everything random.
         variant: Lowering of the networks that are timed; ``stream``: budgets are those of one new frame.
         missing_rows: What becomes of rows that were not measured: ``left out``, ``interpolated``, or ``transferred
@@ -232,10 +232,14 @@ class Settings:
         A study whose videos could all be read (``raise``) is the same under any other ``on_error``; a race alone keeps
         trainings under each apart.
 
+        Studies of before kept neither data nor effort of an evaluator of another package: they go on with any.
+
         Args:
             stored: Plain values of the settings that the study was made with.
             study: Name of the study.
         """
+        from hwbench.studies.evaluators import MODULES
+
         before = {
             "missing_rows": self._rows_by_name(study),
             "emulated": self.emulated,
@@ -244,6 +248,9 @@ class Settings:
             "on_error": RAISE,
         }
         now = self._plain()
+        if self.evaluator not in MODULES and not (stored.get("data") or stored.get("effort")):
+            before |= {"data": self.data, "effort": self.effort}
+            stored = {name: value for name, value in stored.items() if name not in ("data", "effort")}
         before |= {name: type(now[name])() for name in _LATER} | dict(stored)
         changed = {
             k: f"{k} was {_typed(k, before.get(k))!r}, now {_typed(k, v)!r}"

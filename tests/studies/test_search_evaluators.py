@@ -1,12 +1,20 @@
+import json
 import math
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
 import numpy as np
 import pytest
 
+import hwbench
+import hwbench.api.search
+from hwbench import SearchRequest
+from hwbench.data import SyntheticSpec
+from hwbench.data.synthetic import prepare
 from hwbench.errors import InvalidValue, UnknownName
 from hwbench.latency import macs
 from hwbench.spaces import load_card, read_space
@@ -24,6 +32,7 @@ from hwbench.studies.evaluators import (
 )
 from hwbench.studies.evaluators.curve import DECAY
 from hwbench.studies.evaluators.entropy import LAYER_PRICE, Entropy, layer_entropy, layers_of
+from hwbench.studies.stored_settings import JOURNAL
 from hwbench.workspace import Workspace, shipped
 
 TINY = read_space(shipped() / "search_spaces" / "x3d-tiny.toml")
@@ -179,6 +188,27 @@ def test_an_evaluator_of_others_says_as_little_as_it_must():
 
     assert describe(Plain) == "points"
     assert scoring_of(Plain) == 1
+
+
+def test_data_and_epochs_of_an_evaluator_of_others_are_kept(workspace, make_search, monkeypatch):
+    spec = SyntheticSpec(train_per_class=1, val_per_class=1, size=24, frames=2)
+    mine, others = (str(prepare(workspace, replace(spec, seed=seed))) for seed in (1, 2))
+    monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
+
+    def search(**changes):
+        options = {"budget": "4.2 ms", "evaluator": "deep-and-slow", "trials": 2, "measure": 1, "study": "own"}
+        return hwbench.search(SearchRequest(**options | changes), workspace=workspace)
+
+    begun = search(data=mine, epochs=3).settings
+    assert (begun.data, begun.effort) == (mine, "3 epochs")
+    assert search().settings == begun  # it goes on with both
+    with pytest.raises(InvalidValue, match=re.escape(f"data was '{mine}', now '{others}'")):
+        search(data=others)
+    with pytest.raises(InvalidValue, match="effort was '3 epochs', now '4 epochs'"):
+        search(epochs=4)
+    journal = workspace.studies / "own" / JOURNAL
+    journal.write_text(journal.read_text().replace(json.dumps(mine), '""').replace('"3 epochs"', '""'))  # as of before
+    assert search(data=others, epochs=4).settings.data == others
 
 
 def test_short_training_gives_every_network_the_same_seed():
