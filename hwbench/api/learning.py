@@ -66,22 +66,24 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
     from hwbench.specs import Architecture
     from hwbench.studies.ground_truth import NETWORKS, no_truth
 
-    units, trained, studies = {}, list[LearnedTraining](), list[str]()
+    units, trained, studies = dict[str, str](), list[LearnedTraining](), list[str]()
     names, streaming = {one.name for one in space.members}, of_streams(space)
     for source in sources:
         path = Path(source)
         if (path / NETWORKS).is_file():
-            units[source], rows = _of_folder(path, names, len(trained))
+            unit, rows = _of_folder(path, names, len(trained))
         elif (table := workspace.trainings(source)) is not None:
-            units[source], rows = _of_table(table, names, len(trained))
+            unit, rows = _of_table(table, names, len(trained))
         elif path.is_dir() and "/" in source:
             raise InvalidFile(no_truth(path))
         elif "/" in source or path.suffix == ".csv":  # no name of a study
             raise InvalidFile(f"{path}: no such file; expected a table of trainings ({', '.join(_COLUMNS)})")
         else:
-            units[source], rows = _of_study(workspace, space, source, len(trained))
+            unit, rows = _of_study(workspace, space, source, len(trained))
             studies.append(source)
         check_members(space, source, rows)
+        if rows:  # else it says nothing of the space
+            units[source] = unit
         looking_ahead = streaming and not any(one.made for one in rows)
         trained += [replace(one, data=seen(one.data, OF_CLIPS)) for one in rows] if looking_ahead else rows
     if len(set(units.values())) > 1:

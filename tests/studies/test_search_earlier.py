@@ -408,6 +408,20 @@ def test_what_was_learned_says_how_it_was_trained(run, workspace, space, make_se
     assert not without.same_as(settings)
 
 
+def test_a_study_of_another_space_does_not_count_among_units(run, workspace, space):
+    run("4.2 ms", "first")
+    run("4.4 ms", "of-another")
+    path = workspace.studies / "of-another" / "result.json"
+    stored = json.loads(path.read_text())
+    stored["settings"] |= {"choices": "0" * 16, "evaluator": "curve"}  # of the space before it was edited
+    path.write_text(json.dumps(stored))
+    for sources in (["first", "of-another"], ["of-another", "first"]):
+        learned = learn_from(workspace, space, sources)
+        assert (learned.unit, len(learned.trained)) == ("top-1", 12)
+    with pytest.raises(InvalidValue, match=r"no training there is of space 'x3d-tiny'$"):
+        learn_from(workspace, space, ["of-another"])
+
+
 def test_scores_of_trainings_with_sgd_are_of_another_unit(run, workspace, space):
     run("4.2 ms", "first")
     path = workspace.studies / "first" / "result.json"
