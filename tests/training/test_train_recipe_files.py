@@ -31,6 +31,7 @@ def test_a_shipped_recipe_says_what_it_is_and_where_it_is_from(name: str) -> Non
     assert file.values
     recipe = request(recipe=name)
     assert recipe.epochs == file.values["epochs"]
+    assert {"learning_rate", "momentum", "weight_decay"}.isdisjoint(file.values) == (name == "synthetic")
     if file.base_batch:
         base = request(recipe=name, batch_size=file.base_batch)
         assert base.learning_rate == file.values["learning_rate"]
@@ -42,6 +43,8 @@ def test_a_shipped_recipe_says_what_it_is_and_where_it_is_from(name: str) -> Non
 
 def test_the_recipe_of_the_synthetic_set_is_the_default() -> None:
     assert request(recipe="synthetic") == Recipe()
+    for changed in ({"optimizer": "sgd"}, {"optimizer": "lamb", "lr": 0.3}, {"settings": ("optimizer=adamw",)}):
+        assert request(recipe="synthetic", **changed) == request(**changed)
 
 
 @pytest.mark.parametrize("name", names())
