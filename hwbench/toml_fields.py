@@ -146,7 +146,8 @@ class Fields:
             yield Fields(item, self.path, f"{self._place(name)} {index}")
 
     def __contains__(self, name: object) -> bool:
-        """Whether the table has a key."""
+        """Whether the table has a key, which is a known one from then on."""
+        self._known.add(str(name))
         return name in self._values
 
     def done(self) -> None:

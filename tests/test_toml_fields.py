@@ -86,3 +86,10 @@ def test_where_a_nested_error_lies_is_said(read):
         read("schema = 1\na = 1\n").table("a")
     with pytest.raises(InvalidFile, match="at least one table"):
         list(read("schema = 1\na = 1\n").tables("a"))
+
+
+def test_a_key_that_was_looked_for_is_among_those_that_a_misspelt_one_is_told(read):
+    fields = read("schema = 1\n[input]\nspan_ss = 2.0\n").table("input")
+    assert "span_s" not in fields
+    with pytest.raises(InvalidFile, match=r"unknown key 'span_ss' in \[input\]; did you mean 'span_s'\? known: span_s"):
+        fields.done()
