@@ -53,9 +53,10 @@ def python_path() -> str:
 
 def inherited_path() -> str:
     """Our own ``PYTHONPATH`` without empty parts: Python takes one for the current folder, and ``$PYTHONPATH:/x`` has
-    one where the variable was not set.
+    one where the variable was not set. Relative parts are made absolute, for processes in other folders.
     """
-    return os.pathsep.join(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+    parts = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join(os.path.abspath(part) for part in parts if part)
 
 
 def python_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:

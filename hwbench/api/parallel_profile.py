@@ -13,7 +13,9 @@ from typing import Any
 
 from hwbench.api.listener import Listener
 from hwbench.api.requests import fields_of
+from hwbench.errors import HwbenchError
 from hwbench.interpreter import python_command, python_environment
+from hwbench.workspace import Workspace
 
 # A line of a process for its listener; None: it says nothing more.
 _Talk = queue.SimpleQueue[str | None]
@@ -27,14 +29,16 @@ def profile_each(
     Args:
         devices: Their names.
         request: The other options of the command.
-        root: The workspace that the processes run in.
+        root: The workspace. The processes run in the current folder, where models of the user's own may lie, as far as
+            it is in this workspace; else in its root.
         listener: Hears what each process says, with the name of its device before it.
 
     Returns:
         By device what ``--json`` prints, of those that were profiled; and the exit status of each.
     """
     arguments = arguments_of(request)
-    running = {name: _start(name, arguments, root) for name in devices}
+    folder = _folder(root)
+    running = {name: _start(name, arguments, folder) for name in devices}
     talk: _Talk = queue.SimpleQueue()
     threads = [threading.Thread(target=_relay, args=(name, one, talk)) for name, one in running.items()]
     for thread in threads:
@@ -66,11 +70,19 @@ def arguments_of(request: object) -> list[str]:
     return arguments
 
 
-def _start(name: str, arguments: list[str], root: Path) -> subprocess.Popen[str]:
+def _folder(root: Path) -> Path:
+    """The current folder, where the workspace around it is this one; else its root."""
+    with contextlib.suppress(HwbenchError, OSError):
+        if Workspace.find().root == root.resolve():
+            return Path.cwd()
+    return root
+
+
+def _start(name: str, arguments: list[str], folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         python_command("hwbench", "profile", "--device", name, *arguments, "--json"),
         env=python_environment(),
-        cwd=root,
+        cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -9,7 +9,7 @@ from measured import TARGET, as_json, fake_device
 
 import hwbench
 import hwbench.cli.commands
-from hwbench.api.parallel_profile import arguments_of
+from hwbench.api.parallel_profile import arguments_of, profile_each
 from hwbench.api.profile import DeviceProfile
 from hwbench.api.profile_request import CONDITIONS
 from hwbench.api.requests import fields_of
@@ -224,6 +224,23 @@ def test_a_process_of_its_own_gets_the_whole_request(fields):
     names = {one.name for one in fields_of(hwbench.ProfileRequest)}
     assert {"device", *FIELDS} == names
     assert hwbench.ProfileRequest(**{name: context.params[name] for name in names}) == request
+
+
+def test_models_of_the_current_folder_are_found_in_a_process_of_its_own(workspace, tmp_path, monkeypatch):
+    below, lib, keeper = workspace.root / "below", workspace.root / "lib", Keeper()
+    for folder, module in ((below, "of_folder"), (lib, "of_path")):
+        folder.mkdir()
+        (folder / f"{module}.py").write_text("")
+    monkeypatch.chdir(below)
+    monkeypatch.setenv("PYTHONPATH", str(Path("..", "lib")))
+    for module in ("of_folder", "of_path"):
+        request = hwbench.ProfileRequest(space=f"{module}:make")
+        assert profile_each(["local"], request, workspace.root, keeper) == ({}, {"local": 2})
+        assert keeper.lines[-1].endswith(f"{module} has no 'make'; known: none")
+    monkeypatch.chdir(tmp_path)  # of no workspace
+    monkeypatch.setenv("PYTHONPATH", "bench/lib")
+    assert profile_each(["local"], request, workspace.root, keeper) == ({}, {"local": 2})
+    assert keeper.lines[-1].endswith("of_path has no 'make'; known: none")
 
 
 def test_several_devices_each_have_their_status(tmp_path):
