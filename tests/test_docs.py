@@ -234,9 +234,9 @@ def test_the_keys_of_results_are_those_that_they_print(monkeypatch: pytest.Monke
     assert {"median_ms", "profile", "sustained"} <= set(keys["BenchResult"])
     assert {"front", "race", "pareto"} <= set(keys["SearchResult"])
     assert "`verdict`" in text.partition("### TableVerification")[2].partition("###")[0]
-    hwbench.init(hwbench.InitRequest(directory=tmp_path / "work"))
+    begun = hwbench.init(hwbench.InitRequest(directory=tmp_path / "work"))
     monkeypatch.chdir(tmp_path / "work")
-    for result in (hwbench.list_data(), hwbench.list_zoo(), hwbench.list_devices()):
+    for result in (begun, hwbench.list_data(), hwbench.list_zoo(), hwbench.list_devices()):
         assert list(result.to_json()) == keys[type(result).__name__]
 
 

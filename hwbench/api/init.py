@@ -30,7 +30,12 @@ class InitResult:
 
     def to_json(self) -> dict[str, Any]:
         """The keys that ``hwbench init --json`` prints."""
-        return {"workspace": str(self.workspace.root), **self.counts}
+        return {
+            "workspace": str(self.workspace.root),
+            "search_spaces": self.counts["search_spaces"],
+            "profiles": self.counts["profiles"],
+            "zoo": self.counts["zoo"],
+        }
 
 
 def init(request: InitRequest, listener: Listener = SILENT) -> InitResult:
