@@ -9,18 +9,29 @@ from collections.abc import Sequence
 # Control and format characters (of them those that reverse the direction of reading), halves of surrogate pairs, and
 # the separators that some programs take for line ends.
 _UNFIT = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+# What Python makes of the bytes of names of files that are not UTF-8.
+_FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
 
 
 def printable(text: str, limit: int | None = None) -> str:
     """One line: white space becomes single spaces; what is longer than ``limit`` characters ends with an ellipsis."""
-    fit = text if text.isprintable() else "".join(c for c in text if c.isspace() or _fit(c))
+    fit = text if text.isprintable() else "".join(c if c.isspace() else _fit(c) for c in text)
     line = re.sub(r"\s+", " ", fit).strip()
     return line if limit is None or len(line) <= limit else line[: limit - 1] + "…"
 
 
 def printable_lines(text: str) -> str:
     """The same text with its line ends and tabs, without anything else that is no character."""
-    return text if text.isprintable() else "".join(c for c in text if c in "\n\t" or _fit(c))
+    return text if text.isprintable() else "".join(c if c in "\n\t" else _fit(c) for c in text)
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written as UTF-8: a name of a file whose bytes are none has halves of surrogate pairs."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def shown(value: object, limit: int = 200) -> str:
@@ -39,5 +50,8 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _fit(character: str) -> bool:
-    return unicodedata.category(character) not in _UNFIT
+def _fit(character: str) -> str:
+    r"""A character as it is shown: nothing of what is unfit, and ``\xe9`` of a byte of a name that is not UTF-8."""
+    if _FIRST_BYTE <= ord(character) <= _LAST_BYTE:
+        return f"\\x{ord(character) & 0xFF:02x}"
+    return "" if unicodedata.category(character) in _UNFIT else character

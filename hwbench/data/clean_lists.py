@@ -20,7 +20,7 @@ from hwbench.data.readers.directions import COMMENT, DIRECTIONAL
 from hwbench.data.readers.lists import class_names, listed_video
 from hwbench.data.readers.table import listing_of
 from hwbench.errors import InvalidFile, UsageError
-from hwbench.printable import shown
+from hwbench.printable import is_utf8, shown
 from hwbench.workspace import write_text
 
 _TABLE_END = ".csv"
@@ -98,7 +98,7 @@ def _check_rows(listing: DataListing, folder: Path) -> None:
             read = None
         held = read and (os.path.abspath(read.path), read.label, read.stream, read.part, read.group)
         if held != (os.path.abspath(listed.path), listed.label, listed.stream, listed.part, listed.group) or any(
-            text.splitlines() not in ([], [text]) for text in row.values()
+            text.splitlines() not in ([], [text]) or not is_utf8(text) for text in row.values()
         ):
             raise UsageError(
                 "a table holds a file, a label, the beginning and the end of a part, and a group; "
@@ -112,7 +112,7 @@ def _check_lines(listing: DataListing, folder: Path) -> None:
     labels: dict[str, str] = {}
     for video in listing.videos:
         listed, line = video.listed, _line(video, folder)
-        read = listed_video(folder, line) if line.splitlines() == [line] else None
+        read = listed_video(folder, line) if line.splitlines() == [line] and is_utf8(line) else None
         if read is None or (os.path.abspath(read.path), read.stream) != (os.path.abspath(listed.path), listed.stream):
             raise UsageError(f"a line of a list does not hold the name of {shown(video.name, 200)}: leave out --out")
         one, other = listed.labels[0], labels.setdefault(read.labels[0], listed.labels[0])

@@ -95,7 +95,8 @@ class DecodedCache:
         if place is None or state is None:
             return None
         text = "\n".join((_FORMAT, self.decoder.identity, place[0], *map(str, state)))
-        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()}.frames"
+        digest = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()  # names need not be UTF-8
+        return self.folder / f"{digest}.frames"
 
     def _reserve(self, temporary: Path, num_bytes: int) -> bool:
         """Makes a file of a size, removing others until it fits; False where it never does."""

@@ -12,6 +12,7 @@ import weakref
 from pathlib import Path
 
 from hwbench.errors import WorkspaceError
+from hwbench.printable import is_utf8
 from hwbench.workspace import writing
 
 Value = str | bytes
@@ -63,7 +64,7 @@ class KeptFacts:
         with contextlib.suppress(sqlite3.Error):
             row = self._connection.execute(
                 "SELECT facts FROM facts WHERE kind = ? AND name = ? AND bytes = ? AND changed_ns = ?",
-                (kind, name, *state),
+                (kind, _bound(name), *state),
             ).fetchone()
         return row[0] if row else None
 
@@ -73,12 +74,17 @@ class KeptFacts:
         if state:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute(
-                    "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?)", (kind, name, *state, value)
+                    "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?)", (kind, _bound(name), *state, value)
                 )
 
     def close(self) -> None:
         """Closes the file."""
         self._connection.close()
+
+
+def _bound(name: str) -> Value:
+    """A name as SQLite takes it: text, or the bytes of a name of a file that is not UTF-8."""
+    return name if is_utf8(name) else name.encode(errors="surrogateescape")
 
 
 def file_state(path: Path) -> tuple[int, int] | None:

@@ -15,6 +15,8 @@ from hwbench.data.readers import ListedVideo, Listing, Part, Reader, read, reade
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 
 _VAL_SHARE = 0.2
+# Names of files need not be UTF-8; digests of those that are do not change.
+_ANY_NAME = "surrogateescape"
 _Value = TypeVar("_Value")
 
 
@@ -61,7 +63,7 @@ class VideoList:
             rows[index] += f"\tsource={source.identity(self.root)}"
         for index, part in self.parts.items():
             rows[index] += f"\tpart={part}"
-        return hashlib.sha256("\n".join((*self.classes, *rows)).encode()).hexdigest()
+        return hashlib.sha256("\n".join((*self.classes, *rows)).encode(errors=_ANY_NAME)).hexdigest()
 
     def source(self, index: int) -> VideoSource:
         """How to open a video."""
@@ -235,7 +237,7 @@ def _source_name(video: ListedVideo, root: Path) -> str:
 
 
 def _digest(name: str, seed: int) -> str:
-    return hashlib.sha256(f"{seed}:{name}".encode()).hexdigest()
+    return hashlib.sha256(f"{seed}:{name}".encode(errors=_ANY_NAME)).hexdigest()
 
 
 def _row(path: Path, root: Path, label: int | tuple[int, ...]) -> str:

@@ -16,7 +16,7 @@ from video_files import MakeVideo, no_more_open_files
 
 import hwbench
 from hwbench.data import file_pool
-from hwbench.data.checking import CheckedData, check_listing
+from hwbench.data.checking import FACTS, CheckedData, check_listing
 from hwbench.data.clean_lists import check_target, write_lists
 from hwbench.data.decoding import VideoInfo, probe
 from hwbench.data.encoding import write_video
@@ -29,6 +29,7 @@ from hwbench.data.readers import ListedVideo, Part
 from hwbench.data.sources import open_splits
 from hwbench.data.videos import read_splits
 from hwbench.errors import HwbenchError, InvalidFile, UsageError, VideoError, WorkspaceError
+from hwbench.printable import printable
 from hwbench.workspace import Workspace
 
 PROBED = {
@@ -324,6 +325,23 @@ def test_facts_are_kept_until_the_file_changes(
     os.utime(changed, ns=(1, 1))
     check(workspace, clips)
     assert set(looked_at) == {changed}
+
+
+def test_a_name_that_is_not_utf8_is_checked_and_kept_and_stands_in_no_list(workspace: Workspace, clips: Path) -> None:
+    name = os.fsdecode(b"v\xe9.mp4")
+    (clips / "train/run/train.mp4").rename(clips / "train/run" / name)
+    broken = clips / "val/run" / name
+    broken.write_bytes(b"")
+    first = check(workspace, clips)
+    assert kinds(first) == [("unreadable", name)]
+    assert printable(first.findings[0].video).endswith(r"val/run/v\xe9.mp4")
+    source = FileSource(clips / "train/run" / name)
+    with FactsCache(workspace.state / "cache" / FACTS) as cache:
+        assert cache.get(FactTask("probe", source, source.path)) == first.facts[source]
+    with pytest.raises(UsageError, match=r"a line of a list does not hold the name of '.*v.udce9.mp4'"):
+        check_target(open_listing(workspace, str(clips)), clips / "lists")
+    with pytest.raises(UsageError, match="a name that stands in none"):
+        check_target(listing(listed(str(source.path), "train", part=Part(Fraction(1)))), clips / "tables")
 
 
 def test_a_damaged_cache_is_made_again(workspace: Workspace, clips: Path) -> None:

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -169,6 +170,18 @@ def test_the_identity_changes_with_the_videos_and_not_with_the_place(tmp_path: P
     assert one.train.identity == two.train.identity != one.val.identity
     touch(tmp_path / "two", "a/more.mp4", "a/most.mp4")
     assert read_splits(tmp_path / "two").train.identity != one.train.identity
+
+
+def test_names_need_not_be_utf8(tmp_path: Path) -> None:
+    name, other = (os.fsdecode(b"c\xe9/v\xe9%d.mp4" % number) for number in (1, 2))
+    touch(tmp_path, *(f"{label}/{number}.mp4" for label in "ab" for number in range(4)), name, other)
+    splits = read_splits(tmp_path)
+    assert {path.name for path in (*splits.train.paths, *splits.val.paths)} >= {Path(name).name, Path(other).name}
+    before = (splits.train.identity, splits.val.identity)
+    assert before == tuple(side.identity for side in (read_splits(tmp_path).train, read_splits(tmp_path).val))
+    (tmp_path / name).rename(tmp_path / os.fsdecode(b"c\xe9/w\xe9.mp4"))
+    splits = read_splits(tmp_path)
+    assert before != (splits.train.identity, splits.val.identity)
 
 
 def test_a_list_names_streams(tmp_path: Path) -> None:
