@@ -44,7 +44,8 @@ class JointSet(FeasibleSet):
         peaks: Limits of the largest block.
 
     Raises:
-        InfeasibleBudget: No member is within all of them; the message names the nearest budgets that are kept.
+        InfeasibleBudget: No member is within all of them, or the grid loses every one that is; the message says which,
+            and names the nearest budgets whose set has a member.
         NotMeasured: No member has all its numbers.
     """
 

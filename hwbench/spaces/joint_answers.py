@@ -12,12 +12,15 @@ import numpy as np
 from hwbench.errors import InfeasibleBudget
 from hwbench.spaces.budgets import Budget, PeakLimit, peaks_applied, typed
 from hwbench.spaces.joint_costs import JointCosts
-from hwbench.spaces.joint_grid import fewest_steps
+from hwbench.spaces.joint_grid import JointGrid, fewest_steps
 from hwbench.spaces.joint_shares import any_within, smallest_of, smallest_share, spent
 from hwbench.spaces.walk import Floats
 
 # Of a unit, by which sums of whole costs may miss what they are.
 _ROUNDING = 1e-6
+# Where the grid may lose more of the room than this, more room is tried out, each time so many times as much.
+_MOST_LOST = 0.5
+_GROWTH = 1.25
 
 
 def band_is_empty(space: str, budgets: Sequence[Budget], band: tuple[float, float]) -> InfeasibleBudget:
@@ -39,12 +42,20 @@ def infeasible(budgets: Sequence[Budget], peaks: Sequence[PeakLimit]) -> Infeasi
             f"{space} is within {'; nor within '.join(words)}; give at least {' '.join([least, *others])}",
             _excess(budgets, peaks),
         )
-    nearest = [*_all_larger(budgets, peaks), *_one_larger(budgets, peaks), *_higher_peaks(budgets, peaks)]
-    return InfeasibleBudget(
-        f"{space} is within all of {_listed([*budgets, *peaks])}, though some are within each; "
-        f"try for example {', or '.join(nearest)}",
-        _excess(budgets, peaks),
-    )
+    costs = _costs(budgets, peaks)
+    larger = None if costs is None else _all_larger(budgets, peaks, costs)
+    nearest = [
+        *([typed(budgets, larger)] if larger else []),
+        *_one_larger(budgets, costs),
+        *_higher_peaks(budgets, peaks),
+    ]
+    listed = _listed([*budgets, *peaks])
+    if costs is not None and any_within(costs):
+        what = f"{space} is counted within all of {listed}: there are some, but all are lost to the grid"
+    else:
+        what = f"{space} is within all of {listed}, though some are within each"
+    excess = max(new / old.limit for new, old in zip(larger, budgets)) if larger else math.inf
+    return InfeasibleBudget(f"{what}; try for example {', or '.join(nearest)}", excess)
 
 
 def _excess(budgets: Sequence[Budget], peaks: Sequence[PeakLimit]) -> float:
@@ -71,24 +82,40 @@ def _peaks_alone(budget: Budget, peaks: Sequence[PeakLimit]) -> Iterator[tuple[s
             yield f"{_listed([peak])}: the smallest reachable is {level}", f"{peak.option} {level}"
 
 
-def _all_larger(budgets: Sequence[Budget], peaks: Sequence[PeakLimit]) -> Iterator[str]:
-    """The smallest factor by which all budgets may grow."""
-    costs = _costs(budgets, peaks)
-    if costs is not None:
-        share, _ = smallest_share(costs)
-        yield typed(budgets, _limits(budgets, costs, np.full(len(budgets), max(share, 1.0))))
+def _all_larger(budgets: Sequence[Budget], peaks: Sequence[PeakLimit], costs: JointCosts) -> list[float]:
+    """The limits that all budgets need when they grow by the smallest factor, none of which is lower than before."""
+    shares, lost = np.full(len(budgets), max(smallest_share(costs)[0], 1.0)), _lost(costs)
+    if lost <= _MOST_LOST:
+        return _limits(budgets, costs, shares, 1 / (1 - lost))
+    room = 1.0
+    while not _is_counted(budgets, peaks, limits := _limits(budgets, costs, shares, room)):
+        room *= _GROWTH
+    return limits
 
 
-def _one_larger(budgets: Sequence[Budget], peaks: Sequence[PeakLimit]) -> Iterator[str]:
+def _is_counted(budgets: Sequence[Budget], peaks: Sequence[PeakLimit], limits: Sequence[float]) -> bool:
+    """Whether the set of these limits has a member on its grid."""
+    larger = [replace(budget, limit=limit) for budget, limit in zip(budgets, limits, strict=True)]
+    costs = _costs(larger, peaks)
+    if costs is None:
+        return False
+    grid = JointGrid(costs, tuple((budget.unit or 0.0) / budget.limit for budget in larger))
+    return any(grid.count(size, 1.0) for size in range(len(costs.least)))
+
+
+def _one_larger(budgets: Sequence[Budget], costs: JointCosts | None) -> Iterator[str]:
     """For each budget the least that it may be, where the others stay."""
-    costs = _costs(budgets, peaks)
     if costs is None or len(budgets) == 1:
         return
+    lost = _lost(costs)
+    room = 1 / (1 - lost) if lost < 1 else math.inf
     for number, budget in enumerate(budgets):
         member = smallest_of(costs, number, _sure_shares(budgets, costs))
-        if member is not None:
-            limits = [other.limit for other in budgets]
-            limits[number] = _limits(budgets, costs, spent(costs, member))[number]
+        if member is None:
+            continue
+        limits = [other.limit for other in budgets]
+        limits[number] = _limits(budgets, costs, spent(costs, member), room)[number]
+        if math.isfinite(limits[number]):
             yield f"{typed(budgets, limits)} (more of {budget.name} alone)"
 
 
@@ -114,13 +141,21 @@ def _costs(budgets: Sequence[Budget], peaks: Sequence[PeakLimit]) -> JointCosts 
     return JointCosts.of(kept) if kept[0].sums.num_known else None
 
 
-def _limits(budgets: Sequence[Budget], costs: JointCosts, shares: Floats) -> list[float]:
-    """Limits under which members that take these shares of the budgets are not lost to the grid."""
-    low, lost = costs.least.min(axis=0), _lost(costs)
+def _limits(budgets: Sequence[Budget], costs: JointCosts, shares: Floats, room: float) -> list[float]:
+    """Limits for members that take these shares of the budgets.
+
+    Args:
+        budgets: Of which limits are wanted.
+        costs: Of the members.
+        shares: By budget.
+        room: What lies beyond the least that any member costs, as a multiple of what these members take there; whole
+            costs need no more than the members take.
+    """
     limits: list[float] = []
-    for budget, share, least, safe in zip(budgets, shares, low, (shares - lost * low) / (1.0 - lost), strict=True):
+    for budget, share, least in zip(budgets, shares.tolist(), costs.least.min(axis=0).tolist(), strict=True):
         units = _whole_units(budget, share, least, costs)
-        limits.append(safe * budget.limit if units is None else max(units, budget.limit))
+        beyond = room * (share - least) if share > least else 0.0
+        limits.append((least + beyond) * budget.limit if units is None else max(units, budget.limit))
     return limits
 
 
@@ -128,7 +163,7 @@ def _sure_shares(budgets: Sequence[Budget], costs: JointCosts) -> Floats:
     """Shares of the budgets of which no member is lost to the grid."""
     low = costs.least.min(axis=0)
     is_whole = [_whole_units(one, 1.0, least, costs) is not None for one, least in zip(budgets, low, strict=True)]
-    sure: Floats = 1.0 - np.where(is_whole, 0.0, _lost(costs)) * (1.0 - low)
+    sure: Floats = 1.0 - np.where(is_whole, 0.0, min(_lost(costs), 1.0)) * (1.0 - low)
     return sure
 
 

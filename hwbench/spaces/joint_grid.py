@@ -5,8 +5,8 @@ member that is counted is within all of them. The tables have an entry for each 
 left, at most ``CELLS``; the first two stages need none, as their choices are gone through one by one.
 
 A member is left out only if it is closer to a budget than one step per stage and one more. A step is the room between
-the budget and the least that any member costs, divided by 511 under two budgets and by 63 under three. Budgets that all
-members keep take no steps, and those with whole costs take as many as there are.
+the budget and the least that any member costs, divided by 511 under two budgets, by 63 under three and by 21 under
+four. Budgets that all members keep take no steps, and those with whole costs take as many as there are.
 """
 
 from __future__ import annotations

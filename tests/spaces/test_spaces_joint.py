@@ -297,6 +297,25 @@ def test_whole_costs_are_answered_with_whole_budgets():
             assert (kg, litres)[at] == min(one[at] for one in sums if one[other] <= (2, 1)[other])
 
 
+@pytest.mark.parametrize(("share", "words"), [(0.4, "some are within each"), (0.42, "all are lost to the grid")])
+def test_where_a_grid_loses_all_of_a_long_space_what_is_named_is_enough(share, words):
+    """Twenty choices lose twenty-one steps, as many as four budgets have."""
+    rng, names = np.random.default_rng(2), "abcd"
+    rows = {name: rng.uniform(0, 1, (20, 2)) for name in names}
+    costs = {name: {f"c{i}": dict(enumerate(row)) for i, row in enumerate(rows[name].tolist())} for name in names}
+    sums = np.zeros((1, len(names)))
+    for place in range(20):
+        sums = (sums[:, None] + np.stack([rows[name][place] for name in names], axis=1)).reshape(-1, len(names))
+    limits = np.full(len(names), 20 * share)
+    assert (sums <= limits).all(axis=1).any() == ("lost" in words)
+    with pytest.raises(InfeasibleBudget, match=words) as error:
+        JointSet.of_named_costs(costs, dict(zip(names, limits.tolist())))
+    larger = [float(number) for number in re.findall(r"= (\S+)", str(error.value))]
+    assert (np.array(larger) >= limits).all()
+    assert error.value.excess == pytest.approx(max(larger / limits), rel=1e-6)
+    assert JointSet.of_named_costs(costs, dict(zip(names, larger))).count
+
+
 def test_one_budget_is_the_set_of_one_budget():
     costs = {f"c{i}": {v: ((v + 1) * (i + 3)) % 11 for v in range(4)} for i in range(4)}
     plain, several = FeasibleSet.of_costs(costs, 17), JointSet.of_named_costs({"weight": costs}, {"weight": 17})
