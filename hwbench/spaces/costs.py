@@ -32,6 +32,8 @@ _NAME = "costs"
 _NO_SIZE = InputSize(1, 1)
 _AXIS = "value"
 _DECIMALS = 6
+# Of a cost, by which a float misses the decimal that it stands for; sets allow sums no more.
+_ROUNDING = 1e-12
 # Units of whole costs within a budget, and places of the tables that count them: 128 MiB.
 _MOST_UNITS = 1 << 20
 _MOST_PLACES = 1 << 24
@@ -190,7 +192,7 @@ def common_unit(sums: SpaceSums, budget: float, most: int) -> float | None:
     for decimals in range(_DECIMALS + 1):
         scaled = costs * 10.0**decimals
         whole = np.rint(scaled)
-        if whole.all() and (np.abs(scaled - whole) <= 1e-9 * scaled).all():
+        if whole.all() and (np.abs(scaled - whole) <= _ROUNDING * scaled).all():
             unit = math.gcd(*(int(value) for value in whole)) / 10.0**decimals
             return unit if budget / unit <= most else None
     return None

@@ -95,6 +95,16 @@ def test_whole_costs_are_exact_up_to_a_million_units():
     assert FeasibleSet.of_costs({"a": {1: math.pi}, "b": {1: math.e}}, 6).error[0] > 0
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_a_cost_that_is_nearly_a_decimal_is_no_whole_one(several):
+    costs = {f"layer{i}": {False: 0, True: 10_000 / 3} for i in range(10)}
+    for budget in (10_001, 10_010):
+        one = FeasibleSet.of_costs(costs, budget)
+        feasible = JointSet.of_named_costs({"kg": costs}, {"kg": budget}) if several else one
+        sure = brute(costs, budget * (1 - feasible.error[0]))
+        assert len(sure) <= feasible.count <= len(brute(costs, budget)) == 176
+
+
 @pytest.mark.parametrize("budget", [math.nan, math.inf, -1, "3", None, True])
 def test_a_budget_that_is_none_is_refused(budget):
     with pytest.raises(InvalidValue, match="budget: expected a finite number of 0 or more"):
