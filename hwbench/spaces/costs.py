@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from hwbench.errors import InfeasibleBudget, InvalidValue
 from hwbench.printable import shown
-from hwbench.spaces.budgets import Budget
+from hwbench.spaces.budgets import Budget, jointly_known
 from hwbench.spaces.family import Ends, Family, Member
 from hwbench.spaces.space import InputSize, StagedSpace
 from hwbench.spaces.stages import Stage, StageChoice
@@ -174,8 +174,9 @@ def cost_budgets(costs: Mapping[str, Costs], budgets: Mapping[str, float], most:
     for choice, values in first:
         if all(any(math.isinf(_cost(choice, v, one[choice][v])) for one in costs.values()) for v in values):
             raise InfeasibleBudget(f"{choice!r} has only values that are ruled out, by infinite costs")
+    known = dict(zip(sums, jointly_known(list(sums.values())), strict=True))
     return [
-        Budget(name, limit, sums[name], f"{name} =", unit=common_unit(sums[name], limit, most))
+        Budget(name, limit, known[name], f"{name} =", unit=common_unit(known[name], limit, most))
         for name, limit in limits.items()
     ]
 

@@ -295,13 +295,14 @@ class FeasibleSet:
 
     def _infeasible(self, smallest: float, architecture: Architecture) -> InfeasibleBudget:
         # what is named must be enough when typed again
-        enough = smallest if self._unit is not None else smallest * GRID / (GRID - self._lost_steps)
         if isinstance(self.space, CostSpace):
+            enough = self._enough(smallest)
             return InfeasibleBudget(
                 f"budget {self.budget_s:.12g}: the smallest reachable sum is {smallest:.12g} ({architecture.key}); "
-                f"{rounded_up(enough, 7):.7g} is enough",
+                f"{enough:.7g} is enough",
                 enough / self.budget_s if self.budget_s else math.inf,
             )
+        enough = smallest if self._unit is not None else smallest * GRID / (GRID - self._lost_steps)
         enough_ms = math.ceil(enough * 1e6) / 1e3
         known = "" if not self.sums.missing else f" among the {self.sums.coverage:.1%} of it that is measured"
         return InfeasibleBudget(
@@ -310,6 +311,15 @@ class FeasibleSet:
             f"try for example --budget {enough_ms:g}ms",
             enough / self.budget_s if self.budget_s else math.inf,
         )
+
+    def _enough(self, smallest: float) -> float:
+        """A budget of seven digits within which there is a combination that costs so much: the costs within it, which
+        may be others than those within this one, tell whether it is counted on a grid.
+        """
+        typed = rounded_up(smallest, 7)
+        if common_unit(self.sums, typed, most_units(self.sums, GRID)) is not None:
+            return typed
+        return rounded_up(smallest * GRID / (GRID - self._lost_steps), 7)
 
 
 def pick(weights: Floats, rng: np.random.Generator) -> int:

@@ -11,10 +11,13 @@ import numpy as np
 
 from hwbench.errors import InfeasibleBudget
 from hwbench.spaces.budgets import Budget, PeakLimit, peaks_applied, typed
+from hwbench.spaces.costs import CostSpace, common_unit
+from hwbench.spaces.feasible import GRID
 from hwbench.spaces.joint_costs import JointCosts
 from hwbench.spaces.joint_grid import JointGrid, fewest_steps
 from hwbench.spaces.joint_shares import any_within, smallest_of, smallest_share, spent
 from hwbench.spaces.walk import Floats
+from hwbench.units import rounded_up
 
 # Of a unit, by which sums of whole costs may miss what they are.
 _ROUNDING = 1e-6
@@ -99,7 +102,8 @@ def _is_counted(budgets: Sequence[Budget], peaks: Sequence[PeakLimit], limits: S
     costs = _costs(larger, peaks)
     if costs is None:
         return False
-    grid = JointGrid(costs, tuple((budget.unit or 0.0) / budget.limit for budget in larger))
+    units = [_unit(budget, budget.limit) or 0.0 for budget in larger]
+    grid = JointGrid(costs, tuple(unit / budget.limit for unit, budget in zip(units, larger, strict=True)))
     return any(grid.count(size, 1.0) for size in range(len(costs.least)))
 
 
@@ -181,10 +185,18 @@ def _whole_units(budget: Budget, share: float, least: float, costs: JointCosts) 
         least: That any member takes, as a share of the budget.
         costs: Whose grid it is.
     """
-    if budget.unit is None:
+    unit = _unit(budget, share * budget.limit)
+    if unit is None:
         return None
-    units = math.floor(share * budget.limit / budget.unit + _ROUNDING)
-    return units * budget.unit if units - least * budget.limit / budget.unit <= fewest_steps(costs) else None
+    units = math.floor(share * budget.limit / unit + _ROUNDING)
+    return units * unit if units - least * budget.limit / unit <= fewest_steps(costs) else None
+
+
+def _unit(budget: Budget, limit: float) -> float | None:
+    """What all numbers are whole multiples of under a larger limit; of costs more may be within it."""
+    if budget.unit is None or limit <= budget.limit or not isinstance(budget.sums.space, CostSpace):
+        return budget.unit
+    return common_unit(budget.sums, rounded_up(limit, 7), GRID)
 
 
 def _listed(limits: Sequence[Budget | PeakLimit]) -> str:

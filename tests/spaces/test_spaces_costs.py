@@ -228,6 +228,26 @@ def test_a_budget_that_nothing_meets_names_what_would_do():
     assert FeasibleSet.of_costs(MIXED, enough).count == 1
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.floats(0.001, 1e6) | st.integers(1, 50) | st.just(math.pi), min_size=1, max_size=3),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(0, 99),
+)
+def test_what_is_named_is_enough_although_dearer_costs_are_no_decimals(rows, share):
+    costs = {f"c{i}": dict(enumerate(row)) for i, row in enumerate(rows)}
+    budget = share / 100 * sum(min(row.values()) for row in costs.values())
+    try:
+        FeasibleSet.of_costs(costs, budget)
+    except InfeasibleBudget as error:
+        enough = float(str(error).rpartition("; ")[2].removesuffix(" is enough"))
+        assert FeasibleSet.of_costs(costs, enough).count
+        assert enough >= sum(min(row.values()) for row in costs.values()) * (1 - 1e-12)
+
+
 def test_neither_torch_nor_video_is_loaded():
     code = """
 import sys

@@ -297,6 +297,45 @@ def test_whole_costs_are_answered_with_whole_budgets():
             assert (kg, litres)[at] == min(one[at] for one in sums if one[other] <= (2, 1)[other])
 
 
+mixed_costs = st.integers(1, 4).flatmap(
+    lambda choices: st.lists(
+        st.lists(
+            st.lists(
+                st.sampled_from([0, 1, 2, 3, 5, 0.25, 1.5, 8.000001, math.pi, math.e, math.inf]), min_size=3, max_size=3
+            ),
+            min_size=choices,
+            max_size=choices,
+        ),
+        min_size=2,
+        max_size=3,
+    )
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(mixed_costs, st.floats(0.3, 1.5))
+@example([[[3, 5]], [[10, 0]]], 1.0)
+@example([[[3, math.pi, 5]], [[10, 0, 0]]], 1.0)
+def test_what_is_named_is_enough_although_dearer_costs_are_no_multiples(rows, share):
+    costs = {
+        f"b{k}": {f"c{i}": dict(enumerate(row)) for i, row in enumerate(by_choice)} for k, by_choice in enumerate(rows)
+    }
+    budgets = {name: 0.5 + share * sum(min(row.values()) for row in costs[name].values()) for name in costs}
+    if not all(math.isfinite(budget) for budget in budgets.values()):
+        return
+    try:
+        JointSet.of_named_costs(costs, budgets)
+    except InfeasibleBudget as error:
+        message = str(error)
+    else:
+        return
+    for way in message.partition("try for example ")[2].split(", or "):
+        larger = dict(zip(costs, (float(number) for number in re.findall(r"= (\S+)", way))))
+        if larger:
+            assert JointSet.of_named_costs(costs, larger).count
+            assert all(larger[name] >= budgets[name] for name in costs)
+
+
 @pytest.mark.parametrize(("share", "words"), [(0.4, "some are within each"), (0.42, "all are lost to the grid")])
 def test_where_a_grid_loses_all_of_a_long_space_what_is_named_is_enough(share, words):
     """Twenty choices lose twenty-one steps, as many as four budgets have."""
