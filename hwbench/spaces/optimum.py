@@ -73,11 +73,11 @@ class _Stacked:
     out: Integers
 
     def gains(self, scores: Sequence[Floats], grid: int) -> Floats:
-        """What the choices score; minus infinity where one is beyond the budget."""
+        """What the choices score; minus infinity where one is beyond the budget, or has no score: infinity."""
         gains = np.full(self.costs.shape, -np.inf)
         for at, rows in enumerate(scores):
             gains[at, : len(rows)] = rows
-        gains[self.costs > grid] = -np.inf
+        gains[(self.costs > grid) | np.isposinf(gains)] = -np.inf
         return gains
 
 
@@ -101,7 +101,8 @@ class Optimiser:
             stage.gains([cell.stages[index].seconds for cell in scores.cells], self._costs.grid)
             for index, stage in enumerate(self._stacked)
         ]
-        bases = np.where(left >= 0, [cell.base for cell in scores.cells], -np.inf)
+        bases = np.array([cell.base for cell in scores.cells])
+        bases = np.where((left >= 0) & np.isfinite(bases), bases, -np.inf)
         prices, least = self._prices(gains, bases, left)
         behind = self._behind(gains, prices)
         bounds = bases + prices * left + behind[0][:, 0]

@@ -205,6 +205,17 @@ def test_scores_that_are_no_numbers_are_no_lack_of_room(several, value):
         feasible.best(scores, 0.1)
 
 
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+@pytest.mark.parametrize("several", [False, True])
+def test_the_best_is_among_those_that_have_a_score(several, value):
+    costs = {"a": {0: 1, 1: 2}, "b": {0: 1, 1: 2}}
+    joint = JointSet.of_named_costs({"one": costs, "two": costs}, {"one": 4, "two": 4})
+    scores = cost_sums({"a": {0: 1, 1: 9}, "b": {0: 1, 1: 2}})
+    scores.cells[0].stages[0].seconds[:, 1] = value
+    best = (joint if several else FeasibleSet.of_costs(costs, 4)).best(scores)
+    assert (best.score, dict(best.architecture.choices)) == (3.0, {"a": "0", "b": "1"})
+
+
 @pytest.mark.parametrize(
     ("costs", "words"),
     [
