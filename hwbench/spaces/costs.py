@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import sys
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
@@ -95,7 +96,8 @@ def cost_sums(costs: Costs) -> SpaceSums:
         costs: By choice and value; infinity rules a value out.
 
     Raises:
-        InvalidValue: As ``CostSpace``; the costs are no mapping, or a cost is not a number of 0 or more.
+        InvalidValue: As ``CostSpace``; the costs are no mapping, a cost is not a number of 0 or more, or there are more
+            combinations than a float counts.
     """
     if not isinstance(costs, Mapping):
         raise InvalidValue(f"costs: expected numbers by choice and value, a dict of dicts, got {shown(costs, 60)}")
@@ -103,6 +105,10 @@ def cost_sums(costs: Costs) -> SpaceSums:
         if not isinstance(by_value, Mapping):
             raise InvalidValue(f"costs: {name!r}: expected a number by value, got {shown(by_value, 60)}")
     space = CostSpace({name: tuple(by_value) for name, by_value in costs.items()})
+    if space.size() > sys.float_info.max:
+        raise InvalidValue(
+            f"costs: {len(costs)} choices have more combinations than can be counted, {sys.float_info.max:.0e}"
+        )
     rows = [[_cost(name, value, cost) for value, cost in by_value.items()] for name, by_value in costs.items()]
     return _sums(space, [np.array(row) for row in rows])
 

@@ -14,7 +14,6 @@ dynamic programming"); the same tables with (max, +) give optima, with (min, +) 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -103,10 +102,6 @@ class FeasibleSet:
         """
         sums = cost_sums(costs)
         most = cost_budget(budget)
-        if sums.space.size() > sys.float_info.max:
-            raise InvalidValue(
-                f"costs: {len(costs)} choices have more combinations than can be counted, {sys.float_info.max:.0e}"
-            )
         if not sums.num_known:
             raise InfeasibleBudget(f"budget {most:g}: a choice has only values that are ruled out, by infinite costs")
         return FeasibleSet(sums, most, unit=common_unit(sums, most, most_units(sums, GRID)))

@@ -65,7 +65,8 @@ class JointSet(FeasibleSet):
             budgets: What they may cost together, by the same names.
 
         Raises:
-            InvalidValue: A cost is not a number of 0 or more, a budget is not above zero, or names differ.
+            InvalidValue: A cost is not a number of 0 or more, a budget is not above zero, names differ, or there are
+                more combinations than a float counts.
             InfeasibleBudget: Nothing is within all budgets; the message names the nearest ones.
         """
         return cls(cost_budgets(costs, budgets, GRID))

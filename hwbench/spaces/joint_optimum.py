@@ -70,7 +70,7 @@ class JointProblem:
                 break
             values = [value[size] for value in self.ahead(prices)]
             search = _Search(self, size, prices[size], values)
-            search.follow(0, _Partial.at_start(self.bases[size], self.costs.least.shape[1]))
+            search.follow(_Partial.at_start(self.bases[size], self.costs.least.shape[1]))
         return self.best
 
     @property
@@ -191,20 +191,24 @@ class _Search:
     prices: Floats
     ahead: list[Floats]
 
-    def follow(self, number: int, partial: _Partial) -> None:
-        """Completes partial networks from a stage on, the most promising first."""
-        bounds = self._bounds(number, partial)
-        order = np.argsort(-bounds, kind="stable")
-        for first in range(0, len(order), _CHUNK):
-            chunk = order[first : first + _CHUNK]
-            chunk = chunk[~self.problem.beaten(bounds[chunk])]
-            if not len(chunk) or self.problem.done:
-                return
-            further = self._further(number, partial.taken(chunk))
+    def follow(self, partial: _Partial) -> None:
+        """Completes partial networks from the first stage on, the most promising first."""
+        waiting = [(0, part) for part in self._chunks(0, partial)]
+        while waiting and not self.problem.done:
+            number, chunk = waiting.pop()
+            chunk = chunk.taken(np.flatnonzero(~self.problem.beaten(self._bounds(number, chunk))))
+            if not len(chunk.score):
+                continue
+            further = self._further(number, chunk)
             if number == len(self.problem.gains) - 1:
                 self._offer(further)
             else:
-                self.follow(number + 1, further)
+                waiting += ((number + 1, part) for part in self._chunks(number + 1, further))
+
+    def _chunks(self, number: int, partial: _Partial) -> list[_Partial]:
+        """Partial networks that reach a stage, few at a time; the most promising come last."""
+        order = np.argsort(-self._bounds(number, partial), kind="stable")
+        return [partial.taken(order[first : first + _CHUNK]) for first in range(0, len(order), _CHUNK)][::-1]
 
     def _further(self, number: int, partial: _Partial) -> _Partial:
         """All ways through one more stage that are within the budgets and may still be the best."""

@@ -343,8 +343,11 @@ def test_a_share_of_the_budget_is_a_finite_number(share):
 
 
 def test_more_combinations_than_can_be_counted_are_refused():
+    costs = {f"a{number}": {0: 0, 1: 1} for number in range(1100)}
     with pytest.raises(InvalidValue, match="1100 choices have more combinations than can be counted"):
-        FeasibleSet.of_costs({f"a{number}": {0: 0, 1: 1} for number in range(1100)}, 550)
+        FeasibleSet.of_costs(costs, 550)
+    with pytest.raises(InvalidValue, match="1100 choices have more combinations than can be counted"):
+        JointSet.of_named_costs({"kg": costs, "l": costs}, {"kg": 1100, "l": 1100})
 
 
 def test_a_choice_that_budgets_rule_out_together_is_named():

@@ -355,6 +355,21 @@ def test_where_a_grid_loses_all_of_a_long_space_what_is_named_is_enough(share, w
     assert JointSet.of_named_costs(costs, dict(zip(names, larger))).count
 
 
+def test_more_choices_than_functions_may_call_each_other_are_optimised_over():
+    rng, items = np.random.default_rng(0), [f"item {number}" for number in range(8)]
+    fixed = {f"fixed {number}": {0: 0} for number in range(1100)}
+    weight, volume, worth = rng.integers(1, 10, (3, len(items))).tolist()
+    costs = {
+        unit: {**fixed, **{item: {0: 0, 1: cost} for item, cost in zip(items, row)}}
+        for unit, row in (("kg", weight), ("l", volume))
+    }
+    scores = {**fixed, **{item: {0: 0, 1: value} for item, value in zip(items, worth)}}
+    best = JointSet.of_named_costs(costs, {"kg": 15, "l": 15}).best(cost_sums(scores))
+    packings = np.array(list(itertools.product((0, 1), repeat=len(items))))
+    within = (packings @ weight <= 15) & (packings @ volume <= 15)
+    assert best.score == (packings @ worth)[within].max()
+
+
 def test_one_budget_is_the_set_of_one_budget():
     costs = {f"c{i}": {v: ((v + 1) * (i + 3)) % 11 for v in range(4)} for i in range(4)}
     plain, several = FeasibleSet.of_costs(costs, 17), JointSet.of_named_costs({"weight": costs}, {"weight": 17})
