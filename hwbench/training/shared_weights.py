@@ -25,6 +25,7 @@ from hwbench.models.mvit import MvitNetwork
 from hwbench.models.resnet import ResnetNetwork
 from hwbench.models.squeezetime import SqueezeTimeNetwork
 from hwbench.spaces import StagedSpace
+from hwbench.spaces.families.mvit import MLP
 from hwbench.spaces.stages import Stage, StageChoice
 from hwbench.spaces.steps import ClipSpan, spread
 from hwbench.specs import Architecture, BlockSpec
@@ -187,13 +188,18 @@ def _corners(space: StagedSpace) -> Iterator[Architecture]:
 
 def _extremes(stage: Stage) -> list[StageChoice]:
     """The choices of a stage that differ in what tensors they have or how large these are: of each axis of numbers the
-    smallest and the largest only. A deeper stage has all that a shallow one has, and an activation has no tensors.
+    smallest and the largest only. A deeper stage has all that a shallow one has, unless its last block is the wide one,
+    and an activation has no tensors.
     """
-    axes = []
+    ends_wide = dict(stage.constants).get("widen") == MLP
+    axes: list[Sequence[Any]] = []
     for name, values in stage.axes:
         numbers = all(isinstance(value, int | float) for value in values)
         ends = sorted({min(values), max(values)}) if numbers else values
-        axes.append(ends[-1:] if name in ("depth", "act") else ends)
+        if name == "depth" and ends_wide:
+            axes.append(values)
+        else:
+            axes.append(ends[-1:] if name in ("depth", "act") else ends)
     names = tuple(name for name, _ in stage.axes)
     return [StageChoice(chosen, names, stage.constants) for chosen in itertools.product(*axes)]
 

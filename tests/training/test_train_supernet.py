@@ -141,6 +141,32 @@ expansion = 0.5
 kernel = ["1x1x1+1x3x3", "3x1x1+1x3x3"]
 stride = 1
 """
+# The last block of a stage is the wide one, whichever that is.
+MVIT = """
+schema = 1
+name = "small"
+description = "For tests."
+family = "mvit"
+[input]
+frames = 4
+resolution = 32
+[stem]
+width = 16
+kernel = "3x7x7"
+stride = 4
+temporal_stride = 2
+[[stages]]
+depth = [1, 2, 3]
+width = [32, 48]
+head_width = 16
+stride = 1
+widen = "mlp"
+[[stages]]
+depth = [2, 1]
+width = 64
+head_width = 16
+widen = "mlp"
+"""
 # The second stage of the narrower networks changes no shape.
 FLAT = X3D.replace("[head]", X3D[X3D.index("[[stages]]") : X3D.index("[head]")].replace("e = 2", "e = 1") + "[head]")
 
@@ -167,8 +193,8 @@ class Within:
 
 @pytest.mark.parametrize(
     "text",
-    [X3D, FINE, FLAT, E3D, R2PLUS1D, SQUEEZETIME, SQUEEZETIME.replace("[2, 4]", "[4, 2]"), I3D],
-    ids=["x3d", "by-block", "stride-1", "e3d", "r2plus1d", "squeezetime", "squeezetime-descending", "i3d"],
+    [X3D, FINE, FLAT, E3D, R2PLUS1D, SQUEEZETIME, SQUEEZETIME.replace("[2, 4]", "[4, 2]"), I3D, MVIT],
+    ids=["x3d", "by-block", "stride-1", "e3d", "r2plus1d", "squeezetime", "squeezetime-descending", "i3d", "mvit"],
 )
 def test_any_network_of_a_space_finds_its_slices(text: str, tmp_path: Path) -> None:
     space = _read(tmp_path, text)
