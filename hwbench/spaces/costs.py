@@ -157,7 +157,7 @@ def cost_budgets(costs: Mapping[str, Costs], budgets: Mapping[str, float], most:
     """Several budgets of the same choices.
 
     Args:
-        costs: As for ``cost_sums``, by the name of the budget.
+        costs: As for ``cost_sums``, by the name of the budget; the first ones tell the order.
         budgets: By the same names.
         most: Units of whole costs that are counted, see ``common_unit``.
 
@@ -171,20 +171,30 @@ def cost_budgets(costs: Mapping[str, Costs], budgets: Mapping[str, float], most:
             f"{', '.join(costs) or 'none'}"
         )
     limits = {name: cost_budget(limit, name) for name, limit in budgets.items()}
-    sums = {name: cost_sums(by_choice) for name, by_choice in costs.items()}
-    offered = {name: [(choice, list(values)) for choice, values in one.items()] for name, one in costs.items()}
-    first = next(iter(offered.values()))
-    for name, choices in offered.items():
-        if choices != first:
-            raise InvalidValue(f"costs: {name!r} has other choices or values than {next(iter(costs))!r}")
-    for choice, values in first:
-        if all(any(math.isinf(_cost(choice, v, one[choice][v])) for one in costs.values()) for v in values):
+    for by_choice in costs.values():  # each by itself, before they are compared
+        cost_sums(by_choice)
+    first = next(iter(costs.values()))
+    ordered = {name: _in_order_of(first, by_choice, name, next(iter(costs))) for name, by_choice in costs.items()}
+    sums = {name: cost_sums(by_choice) for name, by_choice in ordered.items()}
+    for choice, values in first.items():
+        if all(any(math.isinf(_cost(choice, v, one[choice][v])) for one in ordered.values()) for v in values):
             raise InfeasibleBudget(f"{choice!r} has only values that are ruled out, by infinite costs")
     known = dict(zip(sums, jointly_known(list(sums.values())), strict=True))
     return [
         Budget(name, limit, known[name], f"{name} =", unit=common_unit(known[name], limit, most))
         for name, limit in limits.items()
     ]
+
+
+def _in_order_of(first: Costs, other: Costs, name: str, first_name: str) -> Costs:
+    """Costs with choices and values in the order of the first ones.
+
+    Raises:
+        InvalidValue: They are of other choices or values.
+    """
+    if other.keys() != first.keys() or any(other[choice].keys() != values.keys() for choice, values in first.items()):
+        raise InvalidValue(f"costs: {name!r} has other choices or values than {first_name!r}")
+    return {choice: {value: other[choice][value] for value in values} for choice, values in first.items()}
 
 
 def common_unit(sums: SpaceSums, budget: float, most: int) -> float | None:

@@ -259,12 +259,12 @@ class FeasibleSet:
         return np.minimum(np.ceil(seconds / self._step - self._rounding), self._grid + 1).astype(np.int64)
 
     def _steps_within(self, share: float) -> int:
-        """Grid steps of a share of the budget."""
+        """Grid steps of a share of the budget, at most all of them."""
         if self._unit is not None:
             steps = math.floor((share * self.budget_s - self._origin) / self._step + self._rounding)
             return min(steps, self._grid)
         below_zero = -self._origin / self._step
-        return math.floor(share * self._grid + (1 - share) * below_zero)
+        return min(math.floor(share * self._grid + (1 - share) * below_zero), self._grid)
 
     def _ends(self, band: tuple[float, float]) -> tuple[int, int]:
         """Grid steps that the members of a band are above, and that they are at most."""

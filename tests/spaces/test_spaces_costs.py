@@ -350,6 +350,24 @@ def test_more_combinations_than_can_be_counted_are_refused():
         JointSet.of_named_costs({"kg": costs, "l": costs}, {"kg": 1100, "l": 1100})
 
 
+def test_costs_of_several_budgets_are_matched_by_names_and_values_in_any_order():
+    weight = {"a": {"s": 1, "l": 4}, "b": {"s": 2, "l": 3}}
+    volume = {"b": {"l": 5, "s": 1}, "a": {"l": 2, "s": 6}}
+    bag = JointSet.of_named_costs({"kg": weight, "l": volume}, {"kg": 6, "l": 7})
+    assert bag.count == 2
+    drawn = {bag.draw(np.random.default_rng(seed)).choices for seed in range(20)}
+    assert drawn == {(("a", "s"), ("b", "s")), (("a", "l"), ("b", "s"))}
+
+
+@pytest.mark.parametrize("scale", [1, math.pi])
+def test_a_band_ends_at_the_budget(scale):
+    costs = {f"c{i}": {v: v * scale for v in (0, 1, 2, 3)} for i in range(6)}
+    feasible = FeasibleSet.of_costs(costs, 9.5 * scale)
+    for high in (1.05, 1.2, 1.5, 3.0):
+        assert feasible.count_within((0.0, high)) == feasible.count
+        assert feasible.count_within((0.5, high)) == feasible.count_within((0.5, 1.0))
+
+
 def test_a_choice_that_budgets_rule_out_together_is_named():
     costs = {"kg": {"a": {1: 1, 2: math.inf}}, "l": {"a": {1: math.inf, 2: 1}}}
     with pytest.raises(InfeasibleBudget, match="'a' has only values that are ruled out, by infinite costs"):
