@@ -12,7 +12,6 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -369,9 +368,17 @@ def _merged(module: nn.Module, parts: list[tuple[str, nn.Module]], clip: TensorS
     if ends == 0 or len(parts) == 1:
         return [("network", module)]
     if ends < len(parts) - 1:
-        tail = nn.Sequential(OrderedDict((name.replace(".", "_"), part) for name, part in parts[ends:]))
-        return [*parts[:ends], (parts[ends][0], tail)]
+        return [*parts[:ends], (parts[ends][0], _in_a_row(parts[ends:]))]
     return parts
+
+
+def _in_a_row(parts: Sequence[tuple[str, nn.Module]]) -> nn.Sequential:
+    """Blocks as one, by their names; a name that is taken, also by a method, comes behind the place of its block."""
+    row = nn.Sequential()
+    for place, (name, part) in enumerate(parts):
+        plain = name.replace(".", "_")
+        row.add_module(f"{place}_{plain}" if hasattr(row, plain) else plain, part)
+    return row
 
 
 def _first_without_clip(parts: Sequence[tuple[str, nn.Module]], x: torch.Tensor) -> int:

@@ -62,6 +62,21 @@ def flat():
     return nn.Sequential(stem(), Deep(), nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(4, 6))
 flat.input_shape = "1x3x4x10x10"
 
+class Alike(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.pool, self.flat = stem(), nn.AdaptiveAvgPool3d(1), nn.Flatten()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.blocks = [
+            ("stem", self.stem), ("pool", self.pool), ("half", self.flat), ("fc", self.first), ("fc", self.second),
+        ]
+    def forward(self, x):
+        return self.second(self.first(self.flat(self.pool(self.stem(x)))))
+
+def alike():
+    return Alike()
+alike.input_shape = "1x3x4x10x10"
+
 class Partly(nn.Module):
     def __init__(self):
         super().__init__()
@@ -337,6 +352,15 @@ def test_what_ends_in_no_clip_is_one_block_with_the_last(package):
     assert [block.kind for block in model.network.blocks] == ["hand-stem", "hand", "hand", "hand-head"]
     assert model.names == ("0", "1", "2", "3")
     assert build(model.network.blocks[3]).eval()(torch.zeros(1, 4, 1, 1, 1)).shape == (1, 6)
+
+
+def test_blocks_behind_the_last_clip_are_all_there_whatever_they_are_called(package):
+    model = loaded(package, "alike")
+    module, clip = network(model.network).eval(), torch.randn(1, 3, 4, 10, 10)
+    whole = model.network.blocks[-1]
+    assert sum(parameter.numel() for parameter in build(whole).parameters()) == 2 * (4 * 4 + 4)
+    assert whole.number("weights") == 2 * 4 * 4  # without those that are added
+    assert module(clip).shape == (1, 4)
 
 
 def test_a_function_that_takes_the_number_of_classes_is_told_it(package):
