@@ -57,9 +57,10 @@ class SqueezeStem(nn.Module):
     def __init__(self, spec: BlockSpec) -> None:
         super().__init__()
         self.squeezed_frames = spec.number(SQUEEZED_FRAMES.name)
-        (_, size, _), pool = spec.kernel[0], spec.number("pool")
+        (_, height, width), pool = spec.kernel[0], spec.number("pool")
         channels = self.squeezed_frames * spec.in_channels
-        self.conv = nn.Conv2d(channels, spec.out_channels, size, spec.stride, size // 2, bias=False)
+        padding = height // 2, width // 2
+        self.conv = nn.Conv2d(channels, spec.out_channels, (height, width), spec.stride, padding, bias=False)
         self.norm = nn.BatchNorm2d(spec.out_channels)
         self.activation = activation(spec.activation)
         self.pool = nn.MaxPool2d(3, pool, 1) if pool > 1 else nn.Identity()

@@ -58,6 +58,15 @@ def trained() -> SqueezeTimeNetwork:
     return module.eval()
 
 
+def test_a_stem_whose_kernel_is_not_square_is_built_as_it_is_counted():
+    spec, clip = BlockSpec.parse("squeeze-stem_i3_o8_k1x3x5_s2_sf4_relu"), torch.randn(1, *CLIP.shape[1:])
+    stem = build(spec).eval()
+    (convolution,) = spec.operations(CLIP)
+    assert stem.conv.weight.numel() == convolution.num_weights
+    assert stem.conv.weight.shape[2:] == (3, 5)
+    assert stem(clip).shape == spec.output(CLIP).shape
+
+
 class Authors:
     """The network of the paper on its authors' weights, by the names that their checkpoints have."""
 
