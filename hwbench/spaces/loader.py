@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from hwbench.errors import InvalidFile, InvalidValue, UnsupportedModule
 from hwbench.registry import suggest
 from hwbench.spaces.axes import Axis, frame_counts, one, resolutions
 from hwbench.spaces.cards import ZOO_SPACE, load_card
@@ -15,10 +16,11 @@ from hwbench.spaces.families.by_hand import hand_network, hand_space
 from hwbench.spaces.family import Family
 from hwbench.spaces.protocols import SearchedSpace
 from hwbench.spaces.space import FIRST_FAMILY, StagedSpace
-from hwbench.spaces.stages import MAX_CHOICES, Stage
+from hwbench.spaces.stages import MAX_CHOICES, Stage, StageChoice
 from hwbench.spaces.steps import SPAN
 from hwbench.spaces.union import joined
-from hwbench.specs import AUTO, STREAM, ModelName
+from hwbench.spaces.walk import after
+from hwbench.specs import AUTO, STREAM, BlockSpec, ModelName
 from hwbench.toml_fields import Fields
 from hwbench.workspace import Workspace
 
@@ -105,7 +107,48 @@ def read_space(path: Path) -> StagedSpace:
     )
     inputs.done()
     fields.done()
+    _check_blocks(space, fields)
     return space
+
+
+def _check_blocks(space: StagedSpace, fields: Fields) -> None:
+    """Makes sure that there is a block for each value that a file offers, beside the first one of each other axis.
+
+    Raises:
+        InvalidFile: There is none; the error names the key.
+    """
+    clip = min(space.cells).clip
+    try:
+        ends = space.ends.on(clip)
+        _check(ends.before(), fields, "stem")
+        x = after(ends.before(), clip)
+        for stage, table in zip(space.stages, fields.tables("stages"), strict=True):
+            for name, choice in _one_apart(stage):
+                _check(space.family.stage(choice, x), table, name, tuple(axis for axis, _ in stage.axes))
+            x = after(space.family.stage(choice, x), x)
+        _check(ends.behind(choice, x, 1), fields, "head")
+    except InvalidFile:
+        raise
+    except InvalidValue:  # such choices do not go together, or not with so small a clip; others may
+        return
+
+
+def _check(blocks: Iterable[BlockSpec], fields: Fields, name: str, names: Sequence[str] = ()) -> None:
+    """Raises InvalidFile where a kind has no such block; of ``names`` one that the kind speaks of is told."""
+    for block in blocks:
+        try:
+            block.descriptor.check(block)
+        except UnsupportedModule as error:
+            told = next((one for one in names if one in str(error)), name)
+            raise fields.error(told, "expected values of which there is a block", str(error)) from None
+
+
+def _one_apart(stage: Stage) -> Iterator[tuple[str, StageChoice]]:
+    """By axis: the choices of a stage that have the first value of each other axis; the last has first values alone."""
+    names, first = tuple(name for name, _ in stage.axes), tuple(values[0] for _, values in stage.axes)
+    for at, (name, values) in enumerate(stage.axes):
+        for value in values[::-1]:
+            yield name, StageChoice((*first[:at], value, *first[at + 1 :]), names, stage.constants)
 
 
 def _family(fields: Fields) -> Family:

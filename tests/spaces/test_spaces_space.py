@@ -187,6 +187,8 @@ def test_choices_out_of_order_are_refused(small):
         ("[head]", "[haed]", "'head' is missing"),
         ("frames = [2, 4]", "frames = [2, 1000000000]", r"input.frames: expected at most 10000 frames, got \[2, 1000"),
         ("resolution = 33", "resolution = 1000000", "input.resolution: expected at most 10000 pixels"),
+        ('kernel = ["3x3x3", "1x3x3"]', 'kernel = ["3x3x3", "5x5x5"]', r"stages 1\.kernel: expected values of"),
+        ('kernel = "1x3x3+3x1x1"', 'kernel = "global"', r"stages 2\.kernel: expected values of which there is a block"),
         ("frames = [2, 4]", "frames = [2, 4]\nfps = 30", "unknown key 'fps' in \\[input\\]"),
     ],
 )
