@@ -17,11 +17,15 @@ from hwbench.data.media import relative_name
 from hwbench.errors import VideoError
 
 IMAGE_ENDINGS = (".jpeg", ".jpg", ".png", ".webp")
+# Stems of images of optical flow: flow_x_00001 and x_00001 of denseflow, 46GP8-000001x of Charades.
+_FLOW = re.compile(r"flow_[xy]_.*|[xy]_[0-9]+|.*-[0-9]+[xy]")
 
 
 @dataclass(frozen=True, slots=True)
 class FrameFolder:
     """The images of a folder as the frames of a video, in natural order of their names: ``2.jpg`` before ``10.jpg``.
+
+    Images of optical flow among them, by their names, are read with a ``prefix`` alone.
 
     Attributes:
         folder: The folder.
@@ -88,6 +92,11 @@ class FrameImages:
         return frame
 
 
+def is_flow(name: str) -> bool:
+    """Whether an image of that name holds optical flow."""
+    return _FLOW.fullmatch(os.path.splitext(name)[0]) is not None
+
+
 def natural(name: str) -> tuple[tuple[str | int, ...], str]:
     """Sorting key: numbers within names count as numbers."""
     words = re.split(r"([0-9]+)", name)
@@ -105,6 +114,7 @@ def images_of(source: FrameFolder) -> list[Path]:
             name
             for name in os.listdir(source.folder)
             if name.startswith(source.prefix) and name.lower().endswith(IMAGE_ENDINGS) and not name.startswith(".")
+            if source.prefix or not is_flow(name)
         ]
     except OSError as error:
         raise VideoError(f"{source.folder}: {error.strerror} (expected a folder of images)") from None

@@ -153,6 +153,48 @@ def test_charades_takes_folders_of_images_and_does_without_names(changed: Copy) 
     assert len((listing.val or ())[0].opened_by().open().info.pts) == 8
 
 
+def add_flow(folder: Path, *templates: str) -> None:
+    for number, template in enumerate(templates or ("flow_x_{:05d}.jpg", "flow_y_{:05d}.jpg")):
+        datasets.small_images(folder, number, template)
+
+
+def test_folders_of_flow_of_charades_are_no_videos(changed: Copy) -> None:
+    root = changed("charades")
+    shutil.rmtree(root / "Charades_v1_480")
+    for name in (f"V{number}" for number in range(6)):
+        datasets.small_images(root / "Charades_v1_rgb" / name, 0, f"{name}-{{:06d}}.jpg")
+        add_flow(root / "Charades_v1_flow" / name, f"{name}-{{:06d}}x.jpg", f"{name}-{{:06d}}y.jpg")
+    listing = read("charades", root)
+    assert {video.path.parent.name for video in (*listing.train, *(listing.val or ()))} == {"Charades_v1_rgb"}
+    shutil.rmtree(root / "Charades_v1_rgb")
+    with pytest.raises(InvalidFile, match="none of the 6 listed videos is there"):
+        read("charades", root)
+
+
+@pytest.mark.parametrize("name", ["hmdb51", "kinetics"])
+@pytest.mark.parametrize("template", ["flow_{}_{{:05d}}.jpg", "{}_{{:05d}}.jpg", "img_{{:05d}}.jpg"])
+def test_a_file_is_read_and_not_the_folder_of_its_name(changed: Copy, name: str, template: str) -> None:
+    root = changed(name)
+    before = read(name, root)
+    for video in (*before.train, *(before.val or ())):
+        place = (video.path.parent.name, video.path.stem) if name == "hmdb51" else (video.path.stem,)
+        add_flow(root.joinpath("flow", *place), *(template.format(axis) for axis in "xy"))
+    assert read(name, root) == before
+
+
+def test_images_of_flow_beside_frames_are_no_frames(changed: Copy) -> None:
+    root = changed("kinetics")
+    for video in list(root.rglob("*.mp4")):
+        video.unlink()
+        datasets.small_images(video.with_suffix(""), 0, "img_{:05d}.jpg")
+        add_flow(video.with_suffix(""))
+    with read("kinetics", root).train[0].opened_by().open() as opened:
+        assert opened.info.num_frames == 8
+        brightness = [float(frame.mean()) for frame in opened.read(range(8))]
+    with FrameFolder(video.with_suffix(""), prefix="img_").open() as images:
+        assert brightness == [float(frame.mean()) for frame in images.read(range(8))]
+
+
 def test_activitynet_has_an_entry_for_each_segment(changed: Copy) -> None:
     root = changed("activitynet")
     listing = read("activitynet", root)

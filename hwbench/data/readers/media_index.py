@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
-from hwbench.data.images import IMAGE_ENDINGS, FrameFolder
+from hwbench.data.images import IMAGE_ENDINGS, FrameFolder, is_flow
 from hwbench.data.readers.base import ListedVideo, Part
 from hwbench.errors import InvalidFile
 
@@ -18,6 +18,8 @@ _ENOUGH_IMAGES = 8
 
 class MediaIndex:
     """Videos below a folder by name: that of a file without its ending, or that of a folder of images.
+
+    Folders that hold images of optical flow alone are no videos.
 
     Lists of data sets name more videos than anybody can still download: ``listed`` leaves out those that are not there,
     and ``notes`` counts them.
@@ -55,7 +57,8 @@ class MediaIndex:
         Args:
             name: Without an ending; the first of several names that is there.
             label: Its class or classes.
-            folder: Of several videos of that name, the one in the folder called so is taken.
+            folder: Of several videos of that name, the one in the folder called so is taken. A file goes before a
+                folder of images.
             part: What the label is about.
             group: See ``ListedVideo``.
             row: Where it is listed.
@@ -68,7 +71,8 @@ class MediaIndex:
             return []
         self._there.add(there)
         paths = self._paths[there]
-        path = paths[0] if len(paths) == 1 else next((one for one in paths if folder in one.parent.parts), paths[0])
+        paths = [one for one in paths if folder in one.parent.parts] or paths
+        path = next((one for one in paths if one not in self._folders), paths[0])
         source = FrameFolder(path, fps or self._fps) if path in self._folders else None
         return [ListedVideo(path, label, source=source, part=part, group=group, row=row)]
 
@@ -124,7 +128,10 @@ def _media(root: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def _content(folder: Path) -> tuple[list[str], list[str], int]:
-    """Names of folders and of videos in a folder, and the number of images until it was clear what the folder is."""
+    """Names of folders and of videos in a folder, and the number of images until it was clear what the folder is.
+
+    Images of optical flow do not count.
+    """
     folders: list[str] = []
     videos: list[str] = []
     images = 0
@@ -134,7 +141,7 @@ def _content(folder: Path) -> tuple[list[str], list[str], int]:
             if entry.name.startswith("."):
                 continue
             if end in IMAGE_ENDINGS:
-                images += 1
+                images += not is_flow(entry.name)
                 if images >= _ENOUGH_IMAGES and not folders and not videos:
                     break
             elif entry.is_dir():

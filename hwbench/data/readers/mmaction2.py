@@ -14,7 +14,7 @@ import re
 from fractions import Fraction
 from pathlib import Path
 
-from hwbench.data.images import IMAGE_ENDINGS, FrameFolder
+from hwbench.data.images import IMAGE_ENDINGS, FrameFolder, is_flow
 from hwbench.data.readers.annotations import Row, choice, frame_rate, read_lines
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.lists import class_names
@@ -22,7 +22,6 @@ from hwbench.data.readers.sides import TO_VALIDATE_ON
 from hwbench.errors import InvalidFile
 from hwbench.printable import shown
 
-_FLOW = ("flow_x_", "flow_y_", "x_", "y_")
 _NUMBER = re.compile("[0-9]{1,9}")
 
 
@@ -106,7 +105,7 @@ class Mmaction2:
             raise row.fault(f"expected 'FOLDER FRAMES LABEL', got {shown(row.text('line'), 80)}")
         names = [entry.name for entry in path.iterdir() if entry.suffix.lower() in IMAGE_ENDINGS]
         if not any(name.startswith(self.images) for name in names):
-            flow = [name for name in names if name.startswith(_FLOW)]
+            flow = [name for name in names if is_flow(name)]
             holds = f"optical flow ({min(flow)}), which is not read" if flow else f"no images {self.images}*"
             raise row.fault(f"{path} holds {holds}; expected RGB images, whose names begin as option images says")
         return FrameFolder(path, Fraction(self.fps), self.images, int(numbers[0]) or None)
