@@ -21,7 +21,7 @@ KINDS: Mapping[str, str] = {
     "missing": "a label whose video is not there",
     "unreadable": "a video that cannot be read",
     "no-frames": "a file without a picture",
-    "outside": "a label that begins behind the end of its video",
+    "outside": "a label that begins behind the end of its video, or is of a cut of it",
     "damaged": "frames that the decoder marks as damaged",
     "leak": "a video to validate on that is trained on, too",
     "group-leak": "a group with videos on both sides",

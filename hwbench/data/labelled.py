@@ -35,7 +35,8 @@ class LabelledPart:
         """The part of a video.
 
         Raises:
-            VideoError: The video ends before the part begins; ``name`` is what the message calls it.
+            VideoError: The video ends before the part begins, or is longer than the cut that the part is of; ``name``
+                is what the message calls it.
         """
         if part is None:
             return cls(info)
@@ -79,7 +80,12 @@ class LabelledPart:
 
 
 def label_outside(part: Part, duration_s: Fraction) -> str:
-    """Says, in one line, that a label begins behind the end of its video; empty where it begins within."""
+    """Says, in one line, that a label begins behind the end of its video, or is of a cut of it; empty: neither."""
+    if part.cut_s is not None and duration_s > part.cut_s:
+        return (
+            f"the label is of a cut of at most {float(part.cut_s):g} s, the video has {float(duration_s):.2f} s "
+            "(whole films: option offset=0; longer cuts: offset=900)"
+        )
     begins = part.start_s if part.start_s is not None else part.keyframe_s
     if begins is None or begins <= duration_s:
         return ""

@@ -256,6 +256,12 @@ def test_parts_of_one_file_leak_where_they_overlap(one: Part | None, other: Part
     [
         (Part(Fraction(20), Fraction(21)), "the label begins at 20 s, the video has 10.00 s"),
         (Part(keyframe_s=Fraction(30)), "the label begins at 30 s, the video has 10.00 s"),
+        (
+            Part(keyframe_s=Fraction(2), cut_s=Fraction(9)),
+            "the label is of a cut of at most 9 s, the video has 10.00 s "
+            "(whole films: option offset=0; longer cuts: offset=900)",
+        ),
+        (Part(keyframe_s=Fraction(2), cut_s=Fraction(10)), ""),
         (Part(Fraction(10), Fraction(11)), ""),  # at the end: its last frame
         (Part(Fraction(0), Fraction(90)), ""),
         (None, ""),

@@ -70,6 +70,26 @@ def test_a_label_behind_the_end_of_its_video_is_refused(video: Path) -> None:
         part_of(video, "3", "4")
 
 
+@pytest.mark.parametrize(("options", "said"), [({}, True), ({"offset": "900"}, False), ({"offset": "0"}, False)])
+def test_labels_of_cuts_do_not_go_with_whole_films(tmp_path: Path, options: dict[str, str], said: bool) -> None:
+    (tmp_path / "ava_action_list_v2.2.pbtxt").write_text('name: "stand"\nid: 12\n')
+    for side in ("train", "val"):
+        (tmp_path / f"ava_{side}_v2.2.csv").write_text(f"{side},0902,0.1,0.1,0.9,0.9,12,1\n")
+        write_video(tmp_path / f"{side}.mp4", np.zeros((21, 16, 16, 3), np.uint8), fps=Fraction(1, 90))
+    (film,) = get("ava", options).read(tmp_path).train
+    if not said:
+        LabelledPart.of(probe(film.path), film.part, "a.mp4")
+        return
+    assert film.part is not None
+    with pytest.raises(
+        VideoError, match=r"a cut of at most 1200 s, the video has 1890.00 s \(whole films: option offset=0"
+    ):
+        LabelledPart.of(probe(film.path), film.part, "a.mp4")
+    assert repr(film.part) == repr(Part(keyframe_s=Fraction(2), box=(0.1, 0.1, 0.9, 0.9)))
+    write_video(film.path, np.zeros((10, 16, 16, 3), np.uint8), fps=Fraction(1, 90))
+    assert LabelledPart.of(probe(film.path), film.part, "a.mp4").keyframe is not None
+
+
 def test_a_box_is_cut_with_what_is_around(video: Path) -> None:
     part = LabelledPart.of(probe(video), Part(box=(0.25, 0.5, 0.75, 1.0)), "a.mp4")
     frames = np.arange(2 * 40 * 80 * 3, dtype=np.int64).reshape(2, 40, 80, 3) % 251

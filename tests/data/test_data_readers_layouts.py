@@ -297,7 +297,8 @@ def test_ava_makes_one_entry_of_the_rows_of_a_person(copy: Copy) -> None:
     assert listing.classes == (bend, talk)
     # -film0 at 903 is excluded; action 2 is not on the list of actions.
     assert labels(listing.train) == [(talk,), (bend, talk), (bend,), (talk,), (bend,), (bend, talk), (bend,)]
-    assert listing.train[0].part == Part(keyframe_s=Fraction(2), box=(0.1, 0.05, 0.6, 0.95))
+    assert listing.train[0].part == Part(keyframe_s=Fraction(2), box=(0.1, 0.05, 0.6, 0.95), cut_s=Fraction(1200))
+    assert read("ava", root, offset="900").train[0].part == Part(keyframe_s=Fraction(2), box=(0.1, 0.05, 0.6, 0.95))
     assert listing.train[1].row.endswith("ava_train_v2.2.csv:4")
     assert read("ava", root, offset="0").train[0].part == Part(keyframe_s=Fraction(902), box=(0.1, 0.05, 0.6, 0.95))
 

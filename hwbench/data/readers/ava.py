@@ -5,8 +5,9 @@
 * ``ava_action_list_v2.2*.pbtxt`` names the actions. Those which it leaves out, of the 80, are left out here: the list
   for the challenge has 60;
 * ``ava_train_excluded_timestamps_v2.2.csv`` and that of ``val``, where they are there: moments that are left out;
-* the videos ``<video>.mkv`` (``.mp4``, ``.webm``), or folders ``<video>`` of images, anywhere below the folder. They
-  are the 15 minutes from second 900 on of the films; ``offset=0`` says that they are whole films.
+* the videos ``<video>.mkv`` (``.mp4``, ``.webm``), or folders ``<video>`` of images, anywhere below the folder:
+  cuts from second 900 of the films on, as the scripts of PySlowFast and mmaction2 make them, or, with ``offset=0``, the
+  whole films.
 
 The rows of one person at one moment are one entry with all its actions.
 """
@@ -27,6 +28,8 @@ from hwbench.printable import shown
 _HEADER = ("video", "timestamp", "x1", "y1", "x2", "y2", "action", "person")
 _CORNERS = ("x1", "y1", "x2", "y2")
 _FIRST, _LAST = 902, 1798
+# Scripts cut 901 s; a film of AVA has 30 minutes or more.
+_CUT_S, _LONGEST_CUT_S = 900, Fraction(20 * 60)
 _ACTIONS = 80
 _SHARE = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,18})?")
 
@@ -36,14 +39,17 @@ class Ava:
     """Persons at moments, each in a box; a label is the set of what the person does.
 
     Args:
-        offset: The second of the film at which the video begins: 900 of the official cuts, 0 of whole films.
+        offset: The second of the film at which the video begins: 900 of cuts, 0 of whole films. Empty: 900, and videos
+            of more than 20 minutes are none of the cuts.
         fps: Frames a second of folders of images.
     """
 
-    def __init__(self, offset: str = "900", fps: str = "30") -> None:
-        if not re.fullmatch("[0-9]{1,3}", offset) or int(offset) > _FIRST:
+    def __init__(self, offset: str = "", fps: str = "30") -> None:
+        if offset and (not re.fullmatch("[0-9]{1,3}", offset) or int(offset) > _FIRST):
             raise InvalidValue(f"option offset: expected seconds from 0 to {_FIRST}, got {shown(offset, 80)}")
-        self.offset, self.fps = int(offset), frame_rate(fps)
+        self.offset = int(offset) if offset else _CUT_S
+        self.cut_s = None if offset else _LONGEST_CUT_S
+        self.fps = frame_rate(fps)
 
     def recognises(self, path: Path) -> bool:
         """Whether the path is a folder with the table for training."""
@@ -84,7 +90,7 @@ class Ava:
         listed: list[ListedVideo] = []
         moments = {moment: Fraction(moment - self.offset) for moment in range(_FIRST, _LAST + 1)}
         for (video, moment, box, _), (place, labels) in persons.items():
-            part = Part(keyframe_s=moments[moment], box=box)
+            part = Part(keyframe_s=moments[moment], box=box, cut_s=self.cut_s)
             listed += media.listed(video, tuple(dict.fromkeys(labels)), part=part, group=video, row=place)
         return tuple(listed)
 

@@ -5,7 +5,7 @@ To add one: a file here whose class is decorated with ``@readers.register(NAME)`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Protocol
@@ -26,12 +26,16 @@ class Part:
         end_s: Its end; None: that of the video.
         keyframe_s: The moment that is labelled; clips are centred there.
         box: The person or thing that is labelled: x1, y1, x2, y2 as shares of the frame's width and height.
+        cut_s: The video is a cut of no more seconds, from whose beginning times count; a longer one is the whole film,
+            to which they do not belong. None: a video of any length.
     """
 
     start_s: Fraction | None = None
     end_s: Fraction | None = None
     keyframe_s: Fraction | None = None
     box: Box | None = None
+    # Runs and prepared videos are told apart by the text of their parts, which stays as it was.
+    cut_s: Fraction | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
