@@ -182,6 +182,19 @@ def test_a_file_is_read_and_not_the_folder_of_its_name(changed: Copy, name: str,
     assert read(name, root) == before
 
 
+@pytest.mark.parametrize(
+    ("name", "rate"), [("kinetics", 30), ("ucf101", 25), ("hmdb51", 30), ("activitynet", 30), ("charades", 24)]
+)
+def test_folders_of_images_in_place_of_videos_have_the_rate_that_is_said(changed: Copy, name: str, rate: int) -> None:
+    root = changed(name)
+    for video in [*root.rglob("*.mp4"), *root.rglob("*.avi")]:
+        video.unlink()
+        datasets.small_images(video.with_suffix(""), 0, "img_{:05d}.jpg")
+    for options, expected in (({}, rate), ({"fps": "5"}, 5)):
+        with read(name, root, **options).train[0].opened_by().open() as opened:
+            assert (opened.info.fps, opened.info.num_frames) == (expected, 8)
+
+
 def test_images_of_flow_beside_frames_are_no_frames(changed: Copy) -> None:
     root = changed("kinetics")
     for video in list(root.rglob("*.mp4")):
@@ -268,7 +281,7 @@ def test_a_video_of_a_frame_list_shows_what_its_frames_show(changed: Copy) -> No
     assert labels(listing.train)[:2] == [("0",), ("0", "1")]
     assert listing.train[1].row == f"{root}/frame_lists/train.csv:10"
     with listing.train[1].opened_by().open() as video:
-        assert (video.info.fps, video.info.num_frames) == (30, 8)
+        assert (video.info.fps, video.info.num_frames) == (24, 8)
     for side in ("train", "val"):
         shutil.copy(root / "frame_lists" / f"{side}.csv", root)
     lists = (root / "frame_lists").rename(root / "of_others")
@@ -281,7 +294,7 @@ def test_a_video_of_a_frame_list_shows_what_its_frames_show(changed: Copy) -> No
     with pytest.raises(InvalidFile, match="none of 6 listed videos is there; the first is 'V0'"):
         read("frame-lists", root)
     shutil.rmtree(root / "images" / "V1")
-    partial = read("frame-lists", root, prefix="images", fps="24")
+    partial = read("frame-lists", root, prefix="images", fps="25")
     assert partial.notes == (f"{root}: 1 of 6 listed videos are not there, such as 'V1'",)
     for side in ("train", "val"):
         file = root / "frame_lists" / f"{side}.csv"

@@ -2,7 +2,8 @@
 
 A JSON object whose ``database`` has, by the name of a video, its ``subset`` and ``annotations``, each of which has a
 ``segment`` (start and end in seconds) and a ``label``. The file lies in the data path or in its folder ``annotations``,
-the videos ``v_<name>.mp4`` or ``<name>.mp4`` anywhere below the path, also in another container.
+the videos ``v_<name>.mp4`` or ``<name>.mp4``, also in another container, or folders of images with these names anywhere
+below the path.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hwbench.data.readers.annotations import Row, choice, find_file, read_object, read_text
+from hwbench.data.readers.annotations import Row, choice, find_file, frame_rate, read_object, read_text
 from hwbench.data.readers.base import ListedVideo, Listing, Part, readers
 from hwbench.data.readers.media_index import MediaIndex
 from hwbench.errors import InvalidFile
@@ -28,10 +29,11 @@ class ActivityNet:
 
     Args:
         subset: What to validate on: validation or testing.
+        fps: Frames a second of folders of images.
     """
 
-    def __init__(self, subset: str = "validation") -> None:
-        self.subset = choice("subset", subset, _SUBSETS[1:])
+    def __init__(self, subset: str = "validation", fps: str = "30") -> None:
+        self.subset, self.fps = choice("subset", subset, _SUBSETS[1:]), frame_rate(fps)
 
     def recognises(self, path: Path) -> bool:
         """Whether the path is a folder with a file of ActivityNet."""
@@ -48,7 +50,7 @@ class ActivityNet:
         if not isinstance(database, dict):
             raise InvalidFile(f"{file}:1: expected an object with a 'database' of videos")
         lines = _NameLines(file)
-        media = MediaIndex(path if path.is_dir() else path.parent)
+        media = MediaIndex(path if path.is_dir() else path.parent, self.fps)
         sides: dict[str, list[ListedVideo]] = {"training": [], self.subset: []}
         for name, entry in database.items():
             row = Row(file, lines.of(name), entry if isinstance(entry, dict) else {})

@@ -50,10 +50,10 @@ class FrameLists:
 
     Args:
         prefix: Folder of the images, relative to the data path.
-        fps: Frames a second at which the images were taken.
+        fps: Frames a second at which the images were taken; the official ones of Charades have 24.
     """
 
-    def __init__(self, prefix: str = "", fps: str = "30") -> None:
+    def __init__(self, prefix: str = "", fps: str = "24") -> None:
         self.prefix, self.fps = prefix, frame_rate(fps)
 
     def recognises(self, path: Path) -> bool:

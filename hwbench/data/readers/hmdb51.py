@@ -2,14 +2,14 @@
 
 * ``<class>_test_split<N>.txt`` in the folder or in ``testTrainMulti_7030_splits/``; a line is ``<file>.avi 1`` (for
   training), ``2`` (test) or ``0`` (in neither);
-* the videos in folders of their classes anywhere below the folder.
+* the videos, or folders of images, in folders of their classes anywhere below the folder.
 """
 
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from hwbench.data.readers.annotations import choice, find_file, read_lines
+from hwbench.data.readers.annotations import choice, find_file, frame_rate, read_lines
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.media_index import MediaIndex
 from hwbench.errors import InvalidFile
@@ -24,10 +24,11 @@ class Hmdb51:
 
     Args:
         split: 1, 2 or 3.
+        fps: Frames a second of folders of images; the videos have 30.
     """
 
-    def __init__(self, split: str = "1") -> None:
-        self.split = choice("split", split, ("1", "2", "3"))
+    def __init__(self, split: str = "1", fps: str = "30") -> None:
+        self.split, self.fps = choice("split", split, ("1", "2", "3")), frame_rate(fps)
 
     def recognises(self, path: Path) -> bool:
         """Whether the path is a folder with lists of the first split."""
@@ -43,7 +44,7 @@ class Hmdb51:
         first = find_file(path, f"*{end}", below=_LISTS)
         if first is None:
             raise InvalidFile(f"{path}: expected lists *{end} of HMDB51, in it or in {_LISTS[0]}")
-        media = MediaIndex(path)
+        media = MediaIndex(path, self.fps)
         sides: dict[str, list[ListedVideo]] = {"0": [], "1": [], "2": []}
         classes = []
         for file in sorted(first.parent.glob(f"*{end}")):

@@ -3,14 +3,15 @@
 * ``train.csv`` and ``val.csv`` (or ``validate.csv``, ``validation.csv``), in the folder or in ``annotations/``, with
   the columns ``label,youtube_id,time_start,time_end,split`` and, in Kinetics-400, ``is_cc``; names such as
   ``kinetics-400_train.csv`` do as well;
-* anywhere below the folder, files ``<youtube_id>_<start, 6 digits>_<end, 6 digits>`` with the ending of a video.
+* anywhere below the folder, files ``<youtube_id>_<start, 6 digits>_<end, 6 digits>`` with the ending of a video,
+  or folders of images with these names.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from hwbench.data.readers.annotations import find_file, first_row, read_table
+from hwbench.data.readers.annotations import find_file, first_row, frame_rate, read_table
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.media_index import MediaIndex
 from hwbench.errors import InvalidFile
@@ -22,7 +23,14 @@ _VAL = ("val.csv", "validate.csv", "validation.csv", "*[_-]val.csv", "*[_-]valid
 
 @readers.register("kinetics")
 class Kinetics:
-    """Tables of YouTube videos with the seconds that were cut out of them."""
+    """Tables of YouTube videos with the seconds that were cut out of them.
+
+    Args:
+        fps: Frames a second of folders of images.
+    """
+
+    def __init__(self, fps: str = "30") -> None:
+        self.fps = frame_rate(fps)
 
     def recognises(self, path: Path) -> bool:
         """Whether the path is a folder whose table for training has the columns of Kinetics."""
@@ -40,7 +48,7 @@ class Kinetics:
         train, val = find_file(path, *_TRAIN), find_file(path, *_VAL)
         if train is None or val is None:
             raise InvalidFile(f"{path}: expected the tables train.csv and val.csv of Kinetics")
-        media = MediaIndex(path)
+        media = MediaIndex(path, self.fps)
         videos = _clips(train, media)
         return Listing(videos, _clips(val, media), notes=media.notes())
 

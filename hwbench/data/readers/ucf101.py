@@ -2,7 +2,7 @@
 
 * ``classInd.txt`` (lines ``1 ApplyEyeMakeup``), ``trainlist0N.txt`` (``ApplyEyeMakeup/v_ApplyEyeMakeup_g08_c01.avi 1``)
   and ``testlist0N.txt`` (without the number), in the folder or in ``ucfTrainTestlist/``;
-* the videos anywhere below the folder, also in another container.
+* the videos, also in another container, or folders of images anywhere below the folder.
 
 The videos of a group (``g08``) show one scene: they stay together.
 """
@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from hwbench.data.readers.annotations import choice, find_file, read_lines
+from hwbench.data.readers.annotations import choice, find_file, frame_rate, read_lines
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.media_index import MediaIndex
 from hwbench.errors import InvalidFile
@@ -28,10 +28,11 @@ class Ucf101:
 
     Args:
         split: 1, 2 or 3.
+        fps: Frames a second of folders of images; the videos have 25.
     """
 
-    def __init__(self, split: str = "1") -> None:
-        self.split = choice("split", split, ("1", "2", "3"))
+    def __init__(self, split: str = "1", fps: str = "25") -> None:
+        self.split, self.fps = choice("split", split, ("1", "2", "3")), frame_rate(fps)
 
     def recognises(self, path: Path) -> bool:
         """Whether the path is a folder with ``classInd.txt``."""
@@ -50,7 +51,7 @@ class Ucf101:
                 raise InvalidFile(f"{path}: expected {name} of UCF101, in it or in {_LISTS[0]}")
         index, train, val = (file for file in files if file is not None)
         classes = _classes(index)
-        media = MediaIndex(path)
+        media = MediaIndex(path, self.fps)
         videos = _videos(train, classes, media), _videos(val, classes, media)
         return Listing(*videos, classes=tuple(classes), notes=media.notes())
 
