@@ -388,6 +388,18 @@ def test_rates_of_folders_of_images_are_written_by_hand_too(changed: Copy) -> No
             read("frames", root)
 
 
+def test_archives_in_folders_of_sides_are_recognised(tmp_path: Path, copy: Copy) -> None:
+    for folder, side in (("Train", "train"), ("validation", "val")):
+        (tmp_path / folder).mkdir()
+        shutil.copy(copy("webdataset") / f"{side}-000000.tar", tmp_path / folder / "000000.tar")
+    assert type(reader_of(tmp_path)) is readers.get("webdataset")
+    listing = reader_of(tmp_path).read(tmp_path)
+    assert (len(listing.train), len(listing.val or ())) == (4, 2)
+    for folder in ("Train", "validation"):  # an archive beside what came out of it
+        datasets.small_video(tmp_path / folder / "run" / "0.mp4", 0)
+    assert type(reader_of(tmp_path)) is readers.get("folders")
+
+
 def test_webdataset_reads_three_kinds_of_labels_and_names_of_numbers(tmp_path: Path, copy: Copy) -> None:
     listing = read("webdataset", copy("webdataset"))
     assert labels(listing.train) == ["run", "walk", "run", "walk"]

@@ -20,7 +20,7 @@ from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.lists import class_names
 from hwbench.data.readers.media_index import ENDINGS
 from hwbench.data.readers.sides import listed as in_words
-from hwbench.data.readers.sides import parted
+from hwbench.data.readers.sides import parted, side_of_word
 from hwbench.data.readers.tar_index import TarMember, tar_members
 from hwbench.documents import read_json
 from hwbench.errors import InvalidFile
@@ -41,8 +41,11 @@ class WebDataset:
         self.label = label
 
     def recognises(self, path: Path) -> bool:
-        """Whether the path is a tar archive, or a folder of them."""
-        return path.suffix == ".tar" if path.is_file() else any(path.glob("*.tar"))
+        """Whether the path is a tar archive, or a folder of them or of sides with them."""
+        if path.is_file():
+            return path.suffix == ".tar"
+        sides = (folder for folder in path.iterdir() if side_of_word(folder.name) and folder.is_dir())
+        return any(path.glob("*.tar")) or any(map(_holds_archives_alone, sides))
 
     def read(self, path: Path) -> Listing:
         """Videos in the order of the archives and their members.
@@ -87,6 +90,13 @@ class WebDataset:
         if any(isinstance(one, bool) or not isinstance(one, int | str) or one == "" for one in values):
             raise InvalidFile(f"{place}: expected a name, a number or a list of them as label, got {shown(value, 80)}")
         return [str(one) for one in values]
+
+
+def _holds_archives_alone(folder: Path) -> bool:
+    """Whether archives lie there, and no folders or videos, which may have come out of them."""
+    if not any(folder.glob("*.tar")):
+        return False
+    return not any(entry.suffix.lower() in ENDINGS or entry.is_dir() for entry in folder.iterdir())
 
 
 def _shards(path: Path) -> tuple[list[Path], list[Path]]:
