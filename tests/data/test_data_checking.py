@@ -30,6 +30,7 @@ from hwbench.data.sources import open_splits
 from hwbench.data.videos import read_splits
 from hwbench.errors import HwbenchError, InvalidFile, UsageError, VideoError, WorkspaceError
 from hwbench.printable import printable
+from hwbench.testing import datasets
 from hwbench.workspace import Workspace
 
 PROBED = {
@@ -225,6 +226,15 @@ def listing(*videos: SplitVideo) -> DataListing:
 
 def listed(name: str, split: str, **more: object) -> SplitVideo:
     return SplitVideo(ListedVideo(Path(name), "a", **more), split)  # type: ignore[arg-type]
+
+
+def test_activities_of_the_same_seconds_are_no_conflict(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "charades").mkdir()
+    root = datasets.charades(tmp_path / "charades")
+    for table in root.glob("*.csv"):
+        table.write_text(table.read_text().replace("c001 0.10 0.70", "c001 0.00 0.90"))
+    checked = check(workspace, f"charades:{root}?per=action")
+    assert (checked.findings, len(checked.clean)) == ((), 6)
 
 
 def test_a_group_on_both_sides_is_a_leak_of_all_its_training_videos() -> None:

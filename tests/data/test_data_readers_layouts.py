@@ -140,6 +140,19 @@ def test_charades_has_a_set_of_classes_for_each_video(copy: Copy) -> None:
     assert actions[2].part == Part(Fraction("0.1"), Fraction("0.7"))
 
 
+def test_activities_of_charades_with_the_same_part_are_one_entry(changed: Copy) -> None:
+    root = changed("charades")
+    for table in root.glob("*.csv"):
+        table.write_text(table.read_text().replace("c001 0.10 0.70", "c001 0.00 0.90;c000 0.20 0.70;c000 0.0 0.9"))
+    holding, putting = "Holding some clothes", "Putting clothes somewhere"
+    actions = read("charades", root, per="action").train
+    assert labels(actions) == [(holding,), (holding, putting), (holding,)] * 2
+    assert [video.part for video in actions[1:3]] == [
+        Part(Fraction(0), Fraction("0.9")),
+        Part(Fraction("0.2"), Fraction("0.7")),
+    ]
+
+
 def test_charades_takes_folders_of_images_and_does_without_names(changed: Copy) -> None:
     root = changed("charades")
     shutil.rmtree(root / "Charades_v1_480")

@@ -27,7 +27,7 @@ class Charades:
 
     Args:
         per: ``video``: one entry for each video, with all its activities. ``action``: one entry for each activity, with
-            the part of the video that shows it.
+            the part of the video that shows it; activities with the same part are one entry.
         fps: Frames a second of folders of images; the official ones have 24.
     """
 
@@ -61,8 +61,12 @@ class Charades:
             if self.per == "video":
                 labels = tuple(dict.fromkeys(label for label, _ in actions))
                 listed += media.listed(name, labels, group=person, row=row.place)
-            for label, part in actions if self.per == "action" else ():
-                listed += media.listed(name, (label,), part=part, group=person, row=row.place)
+                continue
+            shown_by: dict[Part, dict[str, None]] = {}
+            for label, part in actions:
+                shown_by.setdefault(part, {})[label] = None
+            for part, activities in shown_by.items():
+                listed += media.listed(name, tuple(activities), part=part, group=person, row=row.place)
         return tuple(listed)
 
 
