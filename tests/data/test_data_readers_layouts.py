@@ -235,6 +235,16 @@ def test_activitynet_has_an_entry_for_each_segment(changed: Copy) -> None:
         read("activitynet", root, subset="testing")
 
 
+@pytest.mark.parametrize("stem", ["v_v_e-0", "v_e-0"])
+def test_a_name_of_activitynet_may_begin_as_files_do(changed: Copy, stem: str) -> None:
+    root = changed("activitynet")
+    file = root / "activity_net.v1-3.min.json"
+    file.write_text(file.read_text().replace('"name-0"', '"v_e-0"'))
+    (root / "videos" / "v_name-0.mp4").rename(root / "videos" / f"{stem}.mp4")
+    listing = read("activitynet", root)
+    assert (stems(listing.train)[:2], listing.notes) == ([stem] * 2, ())
+
+
 def test_the_file_of_activitynet_lies_in_the_data_path_or_in_annotations(changed: Copy) -> None:
     root = changed("activitynet")
     (root / "annotations").mkdir()

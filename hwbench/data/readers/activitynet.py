@@ -58,8 +58,7 @@ class ActivityNet:
                 raise row.fault(f"expected a subset of {', '.join(_SUBSETS)}, got {shown(row.values['subset'], 40)}")
             side = sides.get(row.text("subset"), [])
             for label, part in _segments(row, media):
-                stem = name if name.startswith("v_") else f"v_{name}"
-                side += media.listed((stem, name), label, part=part, group=name, row=row.place)
+                side += media.listed((f"v_{name}", name), label, part=part, group=name, row=row.place)
         if not sides[self.subset]:
             raise InvalidFile(f"{file}: expected labelled videos of subset {self.subset!r}, found none")
         return Listing(
