@@ -542,6 +542,22 @@ def test_names_of_classes_that_are_numbers_are_not_numbers_of_classes(tmp_path: 
     assert labels(read("webdataset", tmp_path).train) == ["2", "3", "1", "3"]
 
 
+def test_labels_of_archives_may_end_in_capitals(tmp_path: Path) -> None:
+    video = datasets.small_video(tmp_path / "v.mp4", 0)
+    archive = tmp_path / "a.tar"
+    with tarfile.open(archive, "w") as tar:
+        for key, end, text in (("0", "CLS", "1"), ("1", "Txt", "run\n"), ("2", "JSON", '{"label": ["walk"]}')):
+            tar.add(video, f"{key}.MP4")
+            add_text(tar, f"{key}.{end}", text)
+    (tmp_path / "classes.txt").write_text("run\nwalk\n")
+    assert labels(read("webdataset", tmp_path).train) == ["walk", "run", ("walk",)]
+    index = archive.with_name("a.tar.index.json")
+    old = json.loads(index.read_text()) | {"format": 1}  # of a version that left their texts out
+    old["members"] = [[*row[:3], None] for row in old["members"]]
+    index.write_text(json.dumps(old))
+    assert labels(read("webdataset", tmp_path).train) == ["walk", "run", ("walk",)]
+
+
 def test_an_index_is_made_once_and_again_for_another_archive(tmp_path: Path, copy: Copy) -> None:
     archive = tmp_path / "a.tar"
     shutil.copy(copy("webdataset") / "train-000000.tar", archive)
@@ -556,7 +572,7 @@ def test_an_index_is_made_once_and_again_for_another_archive(tmp_path: Path, cop
         "",
         "[]",
         json.dumps(written | {"members": [["x", 1, 10**9, None]]}),
-        json.dumps(written | {"format": 2}),
+        json.dumps(written | {"format": 3}),
     ):
         index.write_text(wrong)
         assert tar_members(archive) == members
@@ -839,6 +855,7 @@ def test_a_folder_of_optical_flow_is_refused(changed: Copy) -> None:
     ("members", "says"),
     [
         ({"0.mp4": "x"}, "a.tar!0.mp4: expected a label 0.cls, .txt or .json beside it"),
+        ({"0.mp4": "x", "0.json": " " * 65537}, "a.tar!0.json: 65537 bytes, expected a label of at most 64 KiB"),
         ({"0.mp4": "x", "0.cls": " "}, "a.tar!0.cls: expected a label, found nothing"),
         ({"0.mp4": "x", "0.avi": "x", "0.cls": "1"}, "a.tar!0.avi: a second video of the key '0'"),
         ({"0.mp4": "x", "0.json": "[1]"}, "a.tar!0.json: expected a JSON object with the key 'label'"),

@@ -14,14 +14,15 @@ from hwbench.documents import read_json
 from hwbench.errors import InvalidFile, WorkspaceError
 from hwbench.workspace import write_text
 
-_FORMAT = 1
+# Raised whenever the index holds something else of the same archive: 2 has labels whose names end in capitals.
+_FORMAT = 2
 # Labels are words and numbers; JSON of a sample may hold a description.
 _TEXT_ENDINGS, _MOST_TEXT_BYTES = (".cls", ".txt", ".json"), 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class TarMember:
-    """A file of an archive; ``text`` is its content where its name ends like that of a label."""
+    """A file of an archive; ``text`` is its content where its name ends like that of a label, None above 64 KiB."""
 
     name: str
     offset_bytes: int
@@ -93,7 +94,7 @@ def _scan(archive: Path) -> tuple[TarMember, ...]:
                 if not member.isreg() or member.issparse():
                     continue
                 text = None
-                if member.name.endswith(_TEXT_ENDINGS) and member.size <= _MOST_TEXT_BYTES:
+                if member.name.lower().endswith(_TEXT_ENDINGS) and member.size <= _MOST_TEXT_BYTES:
                     file = tar.extractfile(member)
                     text = file.read().decode("utf-8") if file else None
                 members.append(TarMember(_name(archive, member.name), member.offset_data, member.size, text))

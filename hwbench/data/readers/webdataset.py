@@ -69,7 +69,9 @@ class WebDataset:
                 numbered = label.name.lower().endswith(".cls")
                 texts = self._labels(label, f"{shard}!{label.name}")
                 names = [_named(one, classes, source.name, numbered=numbered) for one in texts]
-                several = label.name.endswith(".json") and isinstance(read_json(label.text or "")[self.label], list)
+                several = label.name.lower().endswith(".json") and isinstance(
+                    read_json(label.text or "")[self.label], list
+                )
                 listed.append(ListedVideo(shard, tuple(names) if several else names[0], source=source, row=source.name))
         if not listed:
             raise InvalidFile(f"{shards[0]}: expected videos ({' '.join(ENDINGS)}) with labels beside them, found none")
@@ -78,7 +80,7 @@ class WebDataset:
     def _labels(self, member: TarMember, place: str) -> list[str]:
         """The labels that a member tells."""
         text = member.text or ""
-        if not member.name.endswith(".json"):
+        if not member.name.lower().endswith(".json"):
             if not text.strip():
                 raise InvalidFile(f"{place}: expected a label, found nothing")
             return [text.strip()]
@@ -132,7 +134,9 @@ def _samples(shard: Path) -> Iterator[tuple[TarMember, TarMember]]:
         label = next((members[end] for end in _LABELS if end in members), None)
         if "video" not in members:
             continue
-        if label is None or label.text is None:
+        if label is not None and label.text is None:
+            raise InvalidFile(f"{shard}!{label.name}: {label.size_bytes} bytes, expected a label of at most 64 KiB")
+        if label is None:
             raise InvalidFile(f"{shard}!{members['video'].name}: expected a label {key}.cls, .txt or .json beside it")
         yield members["video"], label
 
