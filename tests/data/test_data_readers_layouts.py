@@ -1,12 +1,13 @@
 """What each reader makes of the official layout of its data set: classes, sides, parts, groups, and its options."""
 
+import contextlib
 import functools
 import json
 import os
 import shutil
 import sys
 import tarfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -206,6 +207,28 @@ def test_folders_of_images_in_place_of_videos_have_the_rate_that_is_said(changed
     for options, expected in (({}, rate), ({"fps": "5"}, 5)):
         with read(name, root, **options).train[0].opened_by().open() as opened:
             assert (opened.info.fps, opened.info.num_frames) == (expected, 8)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("end", [".mp4", ".MP4"])
+def test_small_pictures_beside_videos_are_no_frames(
+    changed: Copy, monkeypatch: pytest.MonkeyPatch, end: str, reverse: bool
+) -> None:
+    root = changed("kinetics")
+    for video in list(root.rglob("*.mp4")):
+        for number in range(10):
+            shutil.copy(video, video.with_name(f"other {number}{end}"))
+            datasets.small_images(video.parent, 0, f"other {number}.jpg", count=1)
+    datasets.small_images(root, 0, "{:05d}.png", count=10)
+    scandir = os.scandir
+
+    @contextlib.contextmanager
+    def ordered(folder: Path) -> Iterator[list["os.DirEntry[str]"]]:
+        with scandir(folder) as entries:
+            yield sorted(entries, key=lambda entry: entry.name.rpartition(".")[2], reverse=reverse)
+
+    monkeypatch.setattr("hwbench.data.readers.media_index.os.scandir", ordered)
+    assert len(read("kinetics", root).train) == 4
 
 
 def test_images_of_flow_beside_frames_are_no_frames(changed: Copy) -> None:

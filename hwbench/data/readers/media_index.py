@@ -12,7 +12,8 @@ from hwbench.data.readers.base import ListedVideo, Part
 from hwbench.errors import InvalidFile
 
 ENDINGS = (".3gp", ".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ogv", ".ts", ".webm", ".wmv")
-# A folder that begins with so many images and nothing else holds the frames of a video; the rest is not looked at.
+# A folder that begins with so many images and nothing else holds the frames of a video, unless they are small pictures
+# beside videos of their names; the rest is not looked at.
 _ENOUGH_IMAGES = 8
 
 
@@ -120,17 +121,17 @@ def _media(root: Path) -> Iterator[tuple[Path, bool]]:
         if (status.st_dev, status.st_ino) in seen:
             continue
         seen.add((status.st_dev, status.st_ino))
-        folders, videos, images = _content(folder)
+        folders, videos, images = _content(folder, whole=folder == root)
         waiting += [folder / name for name in sorted(folders, reverse=True)]
         yield from ((folder / name, False) for name in sorted(videos))
         if images and not folders and not videos and folder != root:
             yield folder, True
 
 
-def _content(folder: Path) -> tuple[list[str], list[str], int]:
+def _content(folder: Path, *, whole: bool) -> tuple[list[str], list[str], int]:
     """Names of folders and of videos in a folder, and the number of images until it was clear what the folder is.
 
-    Images of optical flow do not count.
+    Images of optical flow do not count. With ``whole`` all names are read.
     """
     folders: list[str] = []
     videos: list[str] = []
@@ -142,10 +143,16 @@ def _content(folder: Path) -> tuple[list[str], list[str], int]:
                 continue
             if end in IMAGE_ENDINGS:
                 images += not is_flow(entry.name)
-                if images >= _ENOUGH_IMAGES and not folders and not videos:
+                enough = images == _ENOUGH_IMAGES and not (whole or folders or videos)
+                if enough and not _is_beside_video(folder / entry.name):
                     break
             elif entry.is_dir():
                 folders.append(entry.name)
             elif end in ENDINGS:
                 videos.append(entry.name)
     return folders, videos, images
+
+
+def _is_beside_video(image: Path) -> bool:
+    """Whether a video has the name of an image."""
+    return any(image.with_suffix(case(end)).exists() for end in ENDINGS for case in (str.lower, str.upper))
