@@ -12,6 +12,7 @@ from rich.progress import Progress, TaskID
 
 from hwbench.api.listener import Listener, StageProgress
 from hwbench.cli.output import progress, say
+from hwbench.printable import printable
 
 
 class TerminalListener(Listener):
@@ -35,8 +36,9 @@ class TerminalListener(Listener):
             self._display = self._opened.__enter__()
         task = self._tasks.get(at.stage)
         if task is None:
-            task = self._tasks[at.stage] = self._display.add_task(at.stage, total=at.total, rate="", note="")
-        self._display.update(task, completed=at.done, total=at.total, rate=at.rate, note=at.note)
+            task = self._tasks[at.stage] = self._display.add_task(printable(at.stage), total=at.total, rate="", note="")
+        rate, note = printable(at.rate), printable(at.note)  # one line: a second would displace the bars
+        self._display.update(task, completed=at.done, total=at.total, rate=rate, note=note)
         self._last[at.stage] = at
         if all(one.done == one.total for one in self._last.values()):
             self.close()

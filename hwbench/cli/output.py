@@ -63,16 +63,16 @@ def say(message: str) -> None:
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """A progress display on stderr with counts, rate and time left."""
+    """A progress display on stderr with counts, rate and time left; brackets in its texts are no markup."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
+        TextColumn("{task.fields[rate]}", markup=False),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
     )
     with Progress(*columns, console=talk, transient=False) as bar:
         yield bar

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import sys
 
 import pytest
@@ -70,3 +71,26 @@ def test_what_is_printed_meanwhile_is_talk(monkeypatch, capsys, bars):
     out, err = capsys.readouterr()
     assert out == "the result\nand more\n"
     assert "loading the weights" in err
+
+
+TEXTS = ["a video [v.mp4] failed", "[/data/v.mp4]", "[bold]loud", "the :100: best :warning: [/]"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_texts_of_bars_are_shown_as_they_are(monkeypatch, capsys, text):
+    monkeypatch.setattr("hwbench.cli.output.talk._force_terminal", True)
+    monkeypatch.setattr("hwbench.cli.output.talk._width", 300)
+    with listening() as listener:
+        listener.progress(StageProgress(f"stage {text}", 0, 2))
+        listener.progress(StageProgress(f"stage {text}", 2, 2, rate=f"rate {text}", note=f"note {text}"))
+    _, err = capsys.readouterr()
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", err)
+    assert all(f"{field} {text}" in shown for field in ("stage", "rate", "note"))
+
+
+def test_texts_of_bars_are_one_line_and_move_no_cursor(monkeypatch, capsys):
+    monkeypatch.setattr("hwbench.cli.output.talk._force_terminal", True)
+    with listening() as listener:
+        listener.progress(StageProgress("race", 0, 2))
+        listener.progress(StageProgress("race", 2, 2, note="not decoded:\nv\x1b[9Aw.mp4"))
+    assert "not decoded: v[9Aw.mp4" in capsys.readouterr().err
