@@ -18,7 +18,8 @@ from hwbench.printable import printable_lines
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
-talk = Console(stderr=True, highlight=False, soft_wrap=True)
+# Texts are printed as they are: [brackets] are no markup, :words: no emoji.
+talk = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def emit(values: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
@@ -58,7 +59,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
 
 def say(message: str) -> None:
     """One line of talk on stderr."""
-    talk.print(printable_lines(message), markup=False)
+    talk.print(printable_lines(message))
 
 
 @contextmanager

@@ -94,3 +94,16 @@ def test_texts_of_bars_are_one_line_and_move_no_cursor(monkeypatch, capsys):
         listener.progress(StageProgress("race", 0, 2))
         listener.progress(StageProgress("race", 2, 2, note="not decoded:\nv\x1b[9Aw.mp4"))
     assert "not decoded: v[9Aw.mp4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("bars", [False, True])
+def test_lines_of_talk_are_shown_as_they_are(monkeypatch, capsys, text, bars):
+    monkeypatch.setattr("hwbench.cli.output.talk._force_terminal", bars)
+    with listening() as listener:
+        listener.progress(StageProgress("score", 0, 2))
+        listener.say(f"said {text}")
+        print(f"printed {text}")
+        print(f"flushed {text}", end="", flush=True)
+    _, err = capsys.readouterr()
+    assert all(f"{how} {text}" in err for how in ("said", "printed", "flushed"))
