@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +20,13 @@ from hwbench.units import format_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
+    from packaging.specifiers import SpecifierSet
 
     from hwbench.room import Room
     from hwbench.workspace import Workspace
 
-# Distribution -> what it is for. The versions that are tested together stand in constraints.txt.
+# Distribution -> what it is for, of those that hwbench needs. The versions that are tested together stand in
+# constraints.txt, the bounds in pyproject.toml.
 PACKAGES = {
     "torch": "models and training",
     "torchvision": "transforms",
@@ -61,6 +63,8 @@ class InstallationFinding:
 @request
 class DoctorRequest:
     """Say what is installed, what is missing, and the command that installs it; exit status 5 if it is needed.
+
+    Each package that hwbench needs is held against the versions that hwbench declares.
 
     Entry points of installed packages are listed, with what keeps one from being used; none is loaded.
 
@@ -152,17 +156,37 @@ def _machine(listener: Listener) -> Iterator[InstallationFinding]:
 
 
 def _packages() -> Iterator[InstallationFinding]:
-    for name, purpose in PACKAGES.items():
+    for name, versions in _declared().items():
+        purpose = f" ({PACKAGES[name]})" if name in PACKAGES else ""
+        advice = f"python -m pip install '{name}{versions}'" if versions else f"python -m pip install {name}"
         try:
-            yield InstallationFinding(name, True, f"{importlib.metadata.version(name)} ({purpose})")
+            version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            advice = f"python -m pip install {name}"
-            yield InstallationFinding(name, False, f"not installed ({purpose})", advice)
+            yield InstallationFinding(name, False, f"not installed{purpose}", advice)
+            continue
+        if not versions or versions.contains(version, prereleases=True):  # nightly builds of torch are prereleases
+            yield InstallationFinding(name, True, f"{version}{purpose}")
+        else:
+            yield InstallationFinding(name, False, f"{version}{purpose}; hwbench needs {versions}", advice)
     for name, (purpose, advice) in EXTRAS.items():
         try:
             yield InstallationFinding(name, True, f"{importlib.metadata.version(name)} ({purpose})")
         except importlib.metadata.PackageNotFoundError:
             yield InstallationFinding(name, False, f"not installed; only for {purpose}", advice, needed=False)
+
+
+def _declared() -> Mapping[str, SpecifierSet | None]:
+    """The distributions that hwbench needs, and their versions, as the metadata of the installed hwbench declare them.
+
+    Where hwbench is not installed, or ``packaging`` is not, which reads the metadata: PACKAGES in any version.
+    """
+    try:
+        from packaging.requirements import Requirement
+
+        requirements = [Requirement(line) for line in importlib.metadata.requires("hwbench") or ()]
+    except ImportError:  # PackageNotFoundError is one
+        return dict.fromkeys((*PACKAGES, "packaging"))
+    return {one.name: one.specifier for one in requirements if one.marker is None or one.marker.evaluate({"extra": ""})}
 
 
 def _plugins() -> Iterator[InstallationFinding]:

@@ -5,6 +5,7 @@ import platform
 import re
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -34,12 +35,52 @@ def test_everything_needed_is_here(workspace, capsys):
     assert findings(out)["torch"]["found"].startswith(importlib.metadata.version("torch"))
 
 
-def test_a_missing_package_comes_with_its_command_and_status_5(workspace, capsys, monkeypatch):
-    monkeypatch.setitem(doctor.PACKAGES, "hwbench-no-such-package", "nothing")
+def declare(monkeypatch, folder, *requirements):
+    """An installed hwbench that declares other dependencies."""
+    about = folder / "hwbench-0.dist-info"
+    about.mkdir()
+    lines = ["Metadata-Version: 2.1", "Name: hwbench", "Version: 0", *(f"Requires-Dist: {one}" for one in requirements)]
+    (about / "METADATA").write_text("\n".join(lines) + "\n")
+    monkeypatch.syspath_prepend(str(folder))
+
+
+def test_a_missing_package_comes_with_its_command_and_status_5(workspace, tmp_path, capsys, monkeypatch):
+    declare(monkeypatch, tmp_path, "hwbench-no-such-package>=2", "rich")
     status, out, err = run(capsys)
     assert status == 5
     assert "missing" in out
-    assert "python -m pip install hwbench-no-such-package" in err
+    assert "python -m pip install 'hwbench-no-such-package>=2'" in err
+
+
+def test_a_package_outside_of_its_declared_versions_is_told(workspace, tmp_path, capsys, monkeypatch):
+    kept = ("rich>=1", "typer>=999; extra == 'next'", 'plotly>=999; python_version < "3"')
+    declare(monkeypatch, tmp_path, "numpy<1", "optuna<6,>=999", *kept)
+    status, out, err = run(capsys, "--json")
+    assert status == 5
+    told = findings(out)
+    numpy, optuna = (importlib.metadata.version(name) for name in ("numpy", "optuna"))
+    assert (told["numpy"]["ok"], told["numpy"]["found"]) == (False, f"{numpy}; hwbench needs <1")
+    assert (told["optuna"]["ok"], told["optuna"]["found"]) == (False, f"{optuna} (search); hwbench needs <6,>=999")
+    assert "numpy: python -m pip install 'numpy<1'" in err
+    assert "optuna: python -m pip install 'optuna<6,>=999'" in err
+    assert told["rich"]["ok"]
+    assert not {"typer", "plotly"} & set(told)
+
+
+def test_all_that_is_declared_is_looked_at(workspace, capsys):
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["dependencies"]
+    names = {re.match(r"[\w.-]+", one)[0].replace(".", "-") for one in declared}
+    _, out, _ = run(capsys, "--json")
+    told = findings(out)
+    assert names | set(doctor.PACKAGES) <= {name for name in told if told[name]["needed"]}
+
+
+def test_without_a_reader_of_versions_packages_may_have_any(workspace, tmp_path, capsys, monkeypatch):
+    declare(monkeypatch, tmp_path, "numpy<1")
+    monkeypatch.setitem(sys.modules, "packaging.requirements", None)
+    status, out, _ = run(capsys, "--json")
+    assert status == 0
+    assert {*doctor.PACKAGES, "packaging"} <= set(findings(out))
 
 
 def test_without_a_compiler_the_advice_installs_one_and_the_status_stays_0(workspace, capsys, monkeypatch):
