@@ -88,11 +88,28 @@ class Licences:
         return f"{stated or 'no licence'!r} is not on the list; read it, and add it or the package to {LIST.name}"
 
     def _does(self, expression: str) -> bool:
-        """Whether every part of an expression (any part, where these are alternatives) is allowed."""
-        if " OR " in expression:
-            return any(map(self._does, expression.strip("()").split(" OR ")))
-        parts = [part.strip(" ()") for part in expression.split(" AND ")]
-        return all(self.names.get(part, part) in self.allowed for part in parts)
+        """Whether a licence is allowed: of alternatives any, of licences that hold together all."""
+        for word, enough in (("OR", any), ("AND", all)):  # AND binds tighter
+            parts = _parts(expression, word)
+            if len(parts) > 1:
+                return enough(map(self._does, parts))
+        licence = expression.strip()
+        if licence.startswith("(") and licence.endswith(")"):
+            return self._does(licence[1:-1])
+        return self.names.get(licence, licence) in self.allowed
+
+
+def _parts(expression: str, word: str) -> list[str]:
+    """An SPDX expression, split at an operator where that stands outside of parentheses."""
+    parts: list[str] = []
+    inside = False
+    for piece in expression.split(f" {word} "):
+        if inside:
+            parts[-1] += f" {word} {piece}"
+        else:
+            parts.append(piece)
+        inside = parts[-1].count("(") != parts[-1].count(")")
+    return parts
 
 
 @dataclass
