@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -132,6 +133,31 @@ def test_19_28_a_known_vulnerability_fails_and_silence_is_told(
     assert (status, "does not tell of 2 of 2" in text) == (3, True)
 
 
+def test_a_name_may_be_written_in_any_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    distribution(tmp_path, "some.Thing", "1.0", "License-Expression: GPL-3.0-only")
+    distribution(tmp_path, "other", "1.0", "License-Expression: MIT")
+    status, text = said("--path", str(tmp_path), "--licences-only", "--only", "Some_thing", capsys=capsys)
+    assert (status, "LICENCE some-thing" in text, "other" in text) == (1, True, False)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--only", "other", "no.such", "thing"), r"--only: not installed in \S+: no-such, thing$"),
+        (("--path", "NOWHERE"), "nothing is installed in NOWHERE$"),
+        (("--path", "NOWHERE", "--only", "other"), "nothing is installed in NOWHERE$"),
+    ],
+)
+def test_a_check_that_looks_at_nothing_fails(
+    words: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    distribution(tmp_path, "other", "1.0", "License-Expression: MIT")
+    with pytest.raises(SystemExit) as end:
+        check.main(["--licences-only", "--path", str(tmp_path), *words])
+    assert end.value.code == 2
+    assert re.search(message, capsys.readouterr().err.strip())
+
+
 def test_19_28_findings_outweigh_what_is_unknown() -> None:
     advisories = check.Advisories("somebody", {"a 1": ["X"]}, ["b 2"])
     licences = check.Licences(frozenset({"MIT"}), {}, {})
@@ -142,5 +168,6 @@ def test_19_28_findings_outweigh_what_is_unknown() -> None:
 def test_19_28_the_documented_statuses_are_those_of_the_script() -> None:
     text = (ROOT / "docs" / "licences.md").read_text()
     assert f"| {check.FOUND} | " in text
+    assert "| 2 | " in text  # argparse's
     assert f"| {check.UNKNOWN} | " in text
     assert "check-dependencies: setup" in (ROOT / "Makefile").read_text()

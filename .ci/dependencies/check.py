@@ -4,8 +4,9 @@ Licences come from the metadata of the installed distributions and are held agai
 vulnerabilities come from pip-audit, which is installed into a folder of its own for this; those that it cannot tell of
 are asked of the JSON interface of the package index that pip is set up for, which may know the newest version alone.
 
-Exit status: 0 nothing found; 1 a licence that is not on the list, or a known vulnerability; 3 no finding, and for some
-distributions nobody could say whether a vulnerability is known.
+Exit status: 0 nothing found; 1 a licence that is not on the list, or a known vulnerability; 2 nothing was looked at: a
+name of --only is not installed, or nothing is; 3 no finding, and for some distributions nobody could say whether a
+vulnerability is known.
 """
 
 from __future__ import annotations
@@ -52,8 +53,12 @@ class Installed:
             ]
             lines = (metadata.get("License") or "").strip().splitlines()
             stated = " AND ".join(sorted(kinds)) or (lines[0].strip() if lines else "")
-        name = re.sub(r"[-_.]+", "-", metadata["Name"]).lower()
-        return cls(name, distribution.version, stated)
+        return cls(normalised(metadata["Name"]), distribution.version, stated)
+
+
+def normalised(name: str) -> str:
+    """A distribution's name as an index compares it: ``ruamel.yaml`` and ``Ruamel_YAML`` are ``ruamel-yaml``."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def installed(paths: list[str] | None = None) -> list[Installed]:
@@ -245,7 +250,13 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--index", help="ask this JSON interface, and not pip-audit")
     parser.add_argument("--licences-only", action="store_true", help="ask nobody about vulnerabilities")
     asked = parser.parse_args(words)
-    packages = [each for each in installed(asked.path) if not asked.only or each.name in asked.only]
+    packages, only = installed(asked.path), {normalised(name) for name in asked.only or ()}
+    place = f" in {', '.join(asked.path)}" if asked.path else ""
+    if not packages:
+        parser.error(f"nothing is installed{place}")
+    if missing := sorted(only - {each.name for each in packages}):
+        parser.error(f"--only: not installed{place}: {', '.join(missing)}")
+    packages = [each for each in packages if not only or each.name in only]
     # Ourselves are on no index.
     others = [each for each in packages if each.name != "hwbench"]
     advisories = None
