@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from hwbench.runtimes.native.wheels import published_digests
 
@@ -67,3 +68,21 @@ def test_19_04_every_part_of_the_project_is_locked():
     ]
     names = {plain(re.match(r"[A-Za-z0-9._-]+", line)[0]) for line in wanted} - {"hwbench"}
     assert names <= set(entries("requirements.lock"))
+
+
+def bounds():
+    """Declared versions by package, those of extras included."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [*project["dependencies"], *(line for lines in project["optional-dependencies"].values() for line in lines)]
+    return {plain(one.name): one.specifier for one in map(Requirement, lines)}
+
+
+def test_locked_versions_are_those_that_are_declared():
+    declared = bounds()
+    locked = {package: version for name in LOCKS for package, (version, _) in entries(name).items()}
+    assert [(name, v) for name, v in locked.items() if name in declared and not declared[name].contains(v)] == []
+
+
+def test_a_typer_with_backslashes_in_its_help_is_not_taken():
+    assert not bounds()["typer"].contains("0.23.9")
+    assert bounds()["typer"].contains("0.24.0")
