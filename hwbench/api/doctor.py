@@ -38,9 +38,9 @@ PACKAGES = {
 }
 # What may be absent, and the command that installs it.
 EXTRAS = {
-    "onnxruntime": ("the .onnx files", "python -m pip install onnx onnxruntime onnxscript"),
-    "openvino": ("the .ovz files", "python -m pip install openvino nncf"),
-    "ai-edge-litert": ("the .tflite files", "python -m pip install litert-torch"),
+    "onnxruntime": ("the .onnx files", "python -m pip install 'hwbench[onnx]'"),
+    "openvino": ("the .ovz files", "python -m pip install 'hwbench[openvino]'"),
+    "ai-edge-litert": ("the .tflite files", "python -m pip install 'hwbench[litert]'"),
 }
 # The machine of phones and boards, and the programs that emulate one, with the packages that have them.
 ARM = "aarch64"

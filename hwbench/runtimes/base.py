@@ -8,6 +8,7 @@ campaign turns that into a row with outcome ``build``.
 from __future__ import annotations
 
 import importlib.metadata
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -255,5 +256,5 @@ def installed_version(distribution: str, together: Sequence[str] = ()) -> str:
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
-        command = f"python -m pip install {' '.join(together or [distribution])}"
+        command = f"python -m pip install {' '.join(map(shlex.quote, together or [distribution]))}"
         raise MissingDependency(f"{distribution} is not installed; install it with: {command}") from None

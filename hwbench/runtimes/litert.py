@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
     from hwbench.runtimes.base import Example
 
-# What runs a file, what converts a module, what quantises a file. litert-torch brings the others; a machine that only
-# runs files needs the first.
+# What runs a file, what converts a module, what quantises a file. A machine that only runs files needs the first.
 _DISTRIBUTIONS = ("ai-edge-litert", "litert-torch", "ai-edge-quantizer", "litert-converter")
-INSTALL = "litert-torch"
+INSTALL = "hwbench[litert]"
 # TensorFlow Lite's own entry for models that may compute in fp16; this value: products in fp16, sums in fp32.
 HALF_ENTRY, HALF_VALUE = "reduced_precision_support", b"fp16accfp32"
 _SIGNATURE = "serving_default"

@@ -65,7 +65,7 @@ class OpenVino(Runtime):
         Raises:
             MissingDependency: It is not installed, or nncf is not.
         """
-        versions = [installed_version(name, _DISTRIBUTIONS) for name in _DISTRIBUTIONS]
+        versions = [installed_version(name, ["hwbench[openvino]"]) for name in _DISTRIBUTIONS]
         return versions[0]
 
     def precision_in(self, path: Path) -> Precision:

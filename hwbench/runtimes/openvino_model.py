@@ -14,7 +14,7 @@ from hwbench.runtimes.protocol import Options
 from hwbench.runtimes.python_models import ModelFailure, Operation, arrays, averaged
 from hwbench.specs import Precision
 
-_INSTALL = "openvino is not installed; install it with: python -m pip install openvino nncf"
+_INSTALL = "openvino is not installed; install it with: python -m pip install 'hwbench[openvino]'"
 # What OpenVINO calls the numbers that it computes in; in int8 what is not quantised is in fp32.
 _HINTS = {Precision.FP32: "f32", Precision.FP16: "f16", Precision.BF16: "bf16", Precision.INT8: "f32"}
 

@@ -15,6 +15,8 @@ from hwbench.api.doctor_plugins import GROUPS
 from hwbench.cli.main import main
 from hwbench.measure.store import MeasurementStore
 
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+
 
 def run(capsys, *arguments):
     with pytest.raises(SystemExit) as end:
@@ -68,8 +70,7 @@ def test_a_package_outside_of_its_declared_versions_is_told(workspace, tmp_path,
 
 
 def test_all_that_is_declared_is_looked_at(workspace, capsys):
-    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["dependencies"]
-    names = {re.match(r"[\w.-]+", one)[0].replace(".", "-") for one in declared}
+    names = {re.match(r"[\w.-]+", one)[0].replace(".", "-") for one in PROJECT["dependencies"]}
     _, out, _ = run(capsys, "--json")
     told = findings(out)
     assert names | set(doctor.PACKAGES) <= {name for name in told if told[name]["needed"]}
@@ -81,6 +82,13 @@ def test_without_a_reader_of_versions_packages_may_have_any(workspace, tmp_path,
     status, out, _ = run(capsys, "--json")
     assert status == 0
     assert {*doctor.PACKAGES, "packaging"} <= set(findings(out))
+
+
+def test_an_extra_is_installed_by_its_name():
+    extras = PROJECT["optional-dependencies"]
+    for distribution, (_, advice) in doctor.EXTRAS.items():
+        extra = re.fullmatch(r"python -m pip install 'hwbench\[(\w+)\]'", advice)[1]
+        assert distribution in {re.match(r"[\w.-]+", one)[0] for one in extras[extra]}
 
 
 def test_without_a_compiler_the_advice_installs_one_and_the_status_stays_0(workspace, capsys, monkeypatch):

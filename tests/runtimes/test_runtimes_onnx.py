@@ -142,7 +142,7 @@ def test_a_missing_package_is_told_with_the_command(monkeypatch, name):
         return real(distribution)
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    with pytest.raises(MissingDependency, match=f"{name} is not installed.*pip install onnxruntime onnx onnxscript"):
+    with pytest.raises(MissingDependency, match=rf"{name} is not installed.*pip install 'hwbench\[onnx\]'$"):
         OnnxRuntime().version()
 
 

@@ -50,7 +50,7 @@ class OnnxRuntime(Runtime):
         Raises:
             MissingDependency: It is not installed, or one of those that write the file.
         """
-        versions = [installed_version(name, _DISTRIBUTIONS) for name in _DISTRIBUTIONS]
+        versions = [installed_version(name, ["hwbench[onnx]"]) for name in _DISTRIBUTIONS]
         return versions[0]
 
     def build(
