@@ -11,6 +11,9 @@ from collections.abc import Sequence
 _UNFIT = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 # What Python makes of the bytes of names of files that are not UTF-8.
 _FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
+# Names of parameters of a URL that are secret, of libpq: password, sslpassword, oauth_client_secret, scram_client_key,
+# scram_server_key.
+SECRET_NAME = re.compile("password|passphrase|secret|token|^scram_", re.IGNORECASE)
 
 
 def printable(text: str, limit: int | None = None) -> str:
@@ -23,6 +26,15 @@ def printable(text: str, limit: int | None = None) -> str:
 def printable_lines(text: str) -> str:
     """The same text with its line ends and tabs, without anything else that is no character."""
     return text if text.isprintable() else "".join(c if c in "\n\t" else _fit(c) for c in text)
+
+
+def without_secrets(word: str) -> str:
+    """A word of a command line; of a URL in it the password and the secret parameters are ``***``."""
+    if "://" not in word:
+        return word
+    # To the last @: a password may hold one.
+    word = re.sub("://([^:/@]*):.*@", r"://\1:***@", word, flags=re.DOTALL)
+    return re.sub("([?&]([^=&]+)=)[^&]*", lambda at: f"{at[1]}***" if SECRET_NAME.search(at[2]) else at[0], word)
 
 
 def is_utf8(text: str) -> bool:

@@ -30,7 +30,7 @@ from typing import IO
 from hwbench.documents import read_json
 from hwbench.errors import DeviceBusy
 from hwbench.locks import try_flock, without_locks
-from hwbench.printable import printable
+from hwbench.printable import printable, without_secrets
 from hwbench.workspace import writing
 
 _held: Counter[str] = Counter()
@@ -45,7 +45,7 @@ SHOWN_COMMAND = 200
 
 @dataclass(frozen=True)
 class Holder:
-    """Who has a device: process number, machine, command line and the time since when (UTC, ISO 8601).
+    """Who has a device: process number, machine, command line without passwords, and since when (UTC, ISO 8601).
 
     ``address`` is the way that the holder took to the device, where ``identity`` is a name of the unit.
     """
@@ -170,7 +170,8 @@ def _in_use(device: str, user: Holder) -> str:
 
 
 def _ourselves(identity: str, address: str) -> Holder:
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])[:SHOWN_COMMAND]
+    words = [Path(sys.argv[0]).name, *map(without_secrets, sys.argv[1:])]
+    command = shlex.join(words)[:SHOWN_COMMAND]
     since = datetime.now(UTC).isoformat(timespec="seconds")
     return Holder(identity, os.getpid(), platform.node(), command, since, address)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 import time
 import warnings
@@ -27,7 +26,7 @@ from sqlalchemy.exc import (
 )
 
 from hwbench.errors import InvalidValue, MissingDependency, WorkspaceError
-from hwbench.printable import printable
+from hwbench.printable import SECRET_NAME, printable
 from hwbench.studies.advisory_lock import ANSWER_S, advisory_lock, cut
 from hwbench.studies.stored_settings import MARKER as MARKER
 
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 
 EXPECTED = "sqlite:///FILE, postgresql://USER@HOST/DATABASE or grpc://HOST:PORT"
 _DRIVER = "postgresql+psycopg"
-# Parameters of libpq that are secret: password, sslpassword, oauth_client_secret, scram_client_key, scram_server_key.
-_SECRET = re.compile("password|passphrase|secret|token|^scram_", re.IGNORECASE)
 # Of a connection that is not answered.
 _TIMEOUT_S = 10
 # Of a database that is opened, which takes some hundred statements the first time, each a way there and back.
@@ -91,13 +88,13 @@ class StudyStorage:
     @property
     def shown(self) -> str:
         """The URL without passwords."""
-        secret = [name for name in self.url.query if _SECRET.search(name)]
+        secret = [name for name in self.url.query if SECRET_NAME.search(name)]
         return self.url._replace(password=None).difference_update_query(secret).render_as_string()
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """What ``shown`` leaves out."""
-        values = [v for name, several in self.url.normalized_query.items() if _SECRET.search(name) for v in several]
+        values = [v for name, several in self.url.normalized_query.items() if SECRET_NAME.search(name) for v in several]
         return tuple(str(value) for value in [self.url.password, *values] if value)
 
     def require_folder(self) -> None:

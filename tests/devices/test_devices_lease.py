@@ -32,8 +32,8 @@ def other():
     """Starts a process that holds a device."""
     started = []
 
-    def start(identity):
-        argv = [sys.executable, "-c", HOLD, identity]
+    def start(identity, *words):
+        argv = [sys.executable, "-c", HOLD, identity, *words]
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, preexec_fn=heeding)
         started.append(process)
         assert process.stdout.readline() == "held\n"
@@ -57,6 +57,28 @@ def test_the_second_is_told_who_was_first(other):
     assert holder("adb:R58").pid == process.pid
     with leased("adb:R59"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--storage", "postgresql://me:qX7@db/studies"], "--storage 'postgresql://me:***@db/studies'"),
+        (["--storage=postgresql://me:qX7/p@qX7@db:54/studies"], "'--storage=postgresql://me:***@db:54/studies'"),
+        (["postgresql://db/a?sslmode=no&sslpassword=qX7&x=1"], "'postgresql://db/a?sslmode=no&sslpassword=***&x=1'"),
+        (["postgresql://me:qX7\n@db/a?password=qX7"], "'postgresql://me:***@db/a?password=***'"),
+        (["postgresql://me@db/a", "grpc://[::1]:5@"], "postgresql://me@db/a"),
+        (["--weights", "x:qX8@password=y"], "--weights x:qX8@password=y"),
+        (["a" * 180, "postgresql://me:qX7" + "b" * 200 + "@db"], "a" * 180),
+    ],
+)
+def test_19_nobody_reads_the_password_of_a_url_in_a_lease(other, state, words, shown):
+    other("adb:R58", *words)
+    (path,) = (state / "hwbench" / "leases").iterdir()
+    assert "qX7" not in path.read_text()
+    with pytest.raises(DeviceBusy) as caught, leased("adb:R58"):
+        pass
+    assert "qX7" not in str(caught.value)
+    assert shown in str(caught.value)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
