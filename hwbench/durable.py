@@ -32,6 +32,10 @@ def sync_folder(path: Path) -> None:
 def make_folder(path: Path, mode: int = 0o777) -> None:
     """Makes a folder and those above it that are missing; they are on the disk when this returns.
 
+    Args:
+        path: The folder.
+        mode: Of the folder, less the umask; those above have that of ``mkdir``.
+
     Raises:
         OSError: As ``Path.mkdir``; a folder that is there already is none.
     """

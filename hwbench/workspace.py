@@ -15,6 +15,7 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from hwbench.durable import make_folder, sync_folder
@@ -243,9 +244,9 @@ def refusal(error: OSError, path: Path, more: Mapping[int, str] | None = None) -
     )
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, mode: int = 0o666) -> None:
     """Writes a file so that a crash leaves either the old text or the new one; see ``write_bytes``."""
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode(), mode)
 
 
 def temporary_beside(path: Path) -> Path:
@@ -256,10 +257,15 @@ def temporary_beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
 
 
-def write_bytes(path: Path, data: bytes) -> None:
+def write_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Writes a file so that a crash or a power cut leaves either the old bytes or the new ones.
 
     When this returns, the new ones are on the disk.
+
+    Args:
+        path: The file; its folder is made where it is missing.
+        data: What it is to hold.
+        mode: Its rights, less the umask; 0o644 for what is believed, whatever the umask is.
 
     Raises:
         WorkspaceError: No rights or no room, or a directory is there.
@@ -269,7 +275,7 @@ def write_bytes(path: Path, data: bytes) -> None:
     with writing(path):
         make_folder(path.parent)
         try:
-            with temporary.open("xb") as file:
+            with open(temporary, "xb", opener=partial(os.open, mode=mode)) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())

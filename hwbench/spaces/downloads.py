@@ -25,6 +25,7 @@ from typing import IO, Any
 from hwbench import __version__
 from hwbench.durable import make_folder, sync_folder
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
+from hwbench.ownership import check_own
 from hwbench.spaces.cards import Weights, load_card
 from hwbench.workspace import Workspace, write_text, writing
 
@@ -43,6 +44,9 @@ _OTHERS = {
     b"<?xml": "an answer in XML",
     b"version https://git-lfs": "the pointer of Git LFS in its place",
 }
+
+# What the folder holds, for the message that somebody else can change it.
+_HOLDS = "it holds weights, and the digest that vouches for them"
 
 Progress = Callable[[int, int | None], None]
 
@@ -102,13 +106,17 @@ def fetch_weights(workspace: Workspace, name: str, progress: Progress | None = N
         InvalidValue: No weights of it were published, or HWBENCH_ZOO_MIRROR is neither a folder nor an address.
         InvalidFile: What came, or what is kept, has another digest.
         HwbenchError: The place cannot be reached, or has no such file.
-        WorkspaceError: No rights or no room.
+        WorkspaceError: No rights or no room, or somebody else can change what is kept.
     """
     weights, path = weights_of(workspace, name), stored_weights(workspace, name)
     source = mirrored(weights.url)
     with writing(path):
-        make_folder(path.parent)
+        for folder in (path.parent.parent, path.parent):
+            make_folder(folder, 0o755)
+            check_own(folder, _HOLDS, root=workspace.root)
     with _alone(path):
+        for file in (path, _digest_beside(path), _part(path)):
+            check_own(file, _HOLDS, root=workspace.root)
         fetched = not path.is_file()
         if fetched:
             _fetch(source, path, weights, progress)
@@ -136,7 +144,7 @@ def mirrored(url: str) -> str:
 
 def _fetch(source: str, path: Path, weights: Weights, progress: Progress | None) -> None:
     """Brings the file, going on with what an earlier fetch left; it has its name when it is whole and checked."""
-    part = path.with_name(f"{path.name}.part")
+    part = _part(path)
     if not re.match(r"https?://", source):
         _copy(Path(source), part, weights.url)
     else:
@@ -193,6 +201,7 @@ def _download(url: str, part: Path, progress: Progress | None) -> None:
             if total is not None and total > MAX_BYTES:
                 raise InvalidFile(f"{url}: {total} bytes announced; expected weights of at most {MAX_BYTES}")
             with writing(part):
+                part.touch(0o644)
                 write_text(_tag(part), answer.headers.get("ETag") or answer.headers.get("Last-Modified") or "")
                 with part.open("ab" if going_on else "wb") as file:
                     there = _pour(answer, file, url, there, total, progress)
@@ -239,6 +248,10 @@ def _begun(part: Path) -> tuple[int, str]:
         return 0, ""
 
 
+def _part(path: Path) -> Path:
+    return path.with_name(f"{path.name}.part")
+
+
 def _tag(part: Path) -> Path:
     return part.with_name(f"{part.name}.tag")
 
@@ -247,12 +260,13 @@ def _copy(source: Path, part: Path, url: str) -> None:
     if not source.is_file():
         raise HwbenchError(f"{source}: no such file in {MIRROR}; put {url} there")
     with writing(part):
+        part.touch(0o644)
         shutil.copyfile(source, part)
 
 
 def _checked(path: Path, weights: Weights) -> str:
     """The digest of a kept file, which is the one it should have."""
-    sha256, beside = _sha256(path), path.with_name(f"{path.name}.sha256")
+    sha256, beside = _sha256(path), _digest_beside(path)
     expected = weights.sha256
     if not expected:
         with contextlib.suppress(OSError):
@@ -263,8 +277,13 @@ def _checked(path: Path, weights: Weights) -> str:
             "to fetch the file again"
         )
     if not expected:
-        write_text(beside, f"{sha256}  {path.name}\n")
+        write_text(beside, f"{sha256}  {path.name}\n", 0o644)
     return sha256
+
+
+def _digest_beside(path: Path) -> Path:
+    """The file with the digest of the first fetch."""
+    return path.with_name(f"{path.name}.sha256")
 
 
 def _sha256(path: Path) -> str:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, UnknownName
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, UnknownName, WorkspaceError
+from hwbench.ownership import SAFE_DIRECTORY, who_else
 from hwbench.spaces import downloads, fetch_weights, read_card
 from hwbench.spaces.downloads import MIRROR, mirrored, stored_weights
 from hwbench.workspace import Workspace, shipped
@@ -111,6 +112,54 @@ def test_a_file_is_fetched_once_and_checked_each_time(workspace: Workspace, serv
     got.path.write_bytes(DATA[:-1])  # the card names no digest: that of the first fetch holds
     with pytest.raises(InvalidFile, match=r"expected SHA-256 .* damaged or replaced: remove the folder"):
         fetch_weights(workspace, "x3d-xs")
+
+
+@pytest.mark.parametrize("cut", [None, 3_000_000])
+def test_19_02_fetched_weights_are_ours_whatever_the_umask_is(
+    workspace: Workspace, server: Server, cut: int | None
+) -> None:
+    server.cut = cut
+    before = os.umask(0)
+    try:
+        kept = fetch_weights(workspace, "x3d-xs").path
+    finally:
+        os.umask(before)
+    for path in (kept.parent.parent, kept.parent, kept, kept.with_name(f"{kept.name}.sha256")):
+        assert who_else(path) == ""
+    assert not fetch_weights(workspace, "x3d-xs").fetched
+
+
+def test_19_02_weights_of_a_mirror_are_ours_whatever_the_umask_is(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "mirror" / PLACE
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"weights")
+    monkeypatch.setenv(MIRROR, str(tmp_path / "mirror"))
+    before = os.umask(0)
+    try:
+        kept = fetch_weights(workspace, "x3d-xs").path
+    finally:
+        os.umask(before)
+    assert who_else(kept) == ""
+
+
+@pytest.mark.parametrize("place", ["..", ".", "X3D_XS.pyth", "X3D_XS.pyth.sha256"])
+def test_19_02_weights_that_others_can_change_are_refused(
+    workspace: Workspace, server: Server, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.delenv(SAFE_DIRECTORY, raising=False)
+    kept = fetch_weights(workspace, "x3d-xs").path
+    path = (kept.parent / place).resolve()
+    mode = path.stat().st_mode
+    path.chmod(mode | 0o002)
+    with pytest.raises(WorkspaceError, match=rf"{path} can be written by everybody, .*digest.*chmod go-w {path};"):
+        fetch_weights(workspace, "x3d-xs")
+    path.chmod(mode)
+    assert fetch_weights(workspace, "x3d-xs").path == kept
+    path.chmod(mode | 0o002)
+    monkeypatch.setenv(SAFE_DIRECTORY, str(workspace.root))
+    assert fetch_weights(workspace, "x3d-xs").path == kept
 
 
 def test_a_connection_that_breaks_off_is_taken_up_again(workspace: Workspace, server: Server) -> None:
