@@ -42,7 +42,7 @@ def run_page(manifest: Manifest, num_classes: int | None = None) -> str:
     frames, channels, height, width = form.shape
     fields = {
         "FILE": model_name(manifest.runtime),
-        "NAME": printable(manifest.architecture.name),
+        "NAME": _code(printable(manifest.architecture.name)),
         "PRECISION": manifest.precision.value,
         "ENGINE": f"{manifest.runtime} {manifest.runtime_version}",
         "PACKAGES": _packages(manifest),
@@ -195,6 +195,10 @@ def _labels(labels: tuple[str, ...]) -> str:
         return "The weights came without class names."
     if len(labels) > _MAX_LABELS:
         return f"The class names, in this order, are `labels` of `{MANIFEST}`."
-    # As JSON, and no mark of markdown ends the span or the line.
-    names = [json.dumps(printable(label, _MAX_LABEL_LENGTH), ensure_ascii=False).replace("`", "'") for label in labels]
-    return f"In this order: {', '.join(f'`{name}`' for name in names)}."
+    names = [_code(json.dumps(printable(label, _MAX_LABEL_LENGTH), ensure_ascii=False)) for label in labels]
+    return f"In this order: {', '.join(names)}."
+
+
+def _code(line: str) -> str:
+    """A line as code of markdown: nothing in it is markup, and no mark in it ends the span."""
+    return "`" + line.replace("`", "'") + "`"

@@ -178,6 +178,19 @@ def test_19_27_names_from_elsewhere_stay_text(int8: DeployedModel) -> None:
     assert "Out come 400 numbers" in many
 
 
+@pytest.mark.parametrize("shape", [(4, 3, 16, 16), (4, 2, 16, 16)])
+def test_19_27_the_name_of_a_network_is_no_markup(int8: DeployedModel, shape: tuple[int, ...]) -> None:
+    def page(name: str) -> list[str]:
+        architecture = replace(int8.manifest.architecture, name=name)
+        form = replace(int8.manifest.input, shape=shape)
+        return run_page(replace(int8.manifest, runtime="onnx", architecture=architecture, input=form)).splitlines()
+
+    name = "net` <img src=//e.example/x> [log in](https://e.example)\n# T"
+    assert page(name)[3].startswith("`net' <img src=//e.example/x> [log in](https://e.example) # T` in int8, for onnx ")
+    assert page("x3d-mini")[3].startswith("`x3d-mini` in int8, for onnx ")
+    assert len(page(name)) == len(page("x3d-mini"))
+
+
 def test_19_27_a_model_from_elsewhere_without_class_names_has_as_many_numbers_as_classes(int8: DeployedModel) -> None:
     unnamed = replace(int8.manifest, labels=())
     assert "Out come 8 numbers (logits) as float32;" in run_page(unnamed)
