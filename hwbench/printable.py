@@ -14,6 +14,8 @@ _FIRST_BYTE, _LAST_BYTE = 0xDC80, 0xDCFF
 # Names of parameters of a URL that are secret, of libpq: password, sslpassword, oauth_client_secret, scram_client_key,
 # scram_server_key.
 SECRET_NAME = re.compile("password|passphrase|secret|token|^scram_", re.IGNORECASE)
+# What begins so is a formula to spreadsheets, also in full width; ``'`` in front makes it text.
+_FORMULA = re.compile(r"'*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 
 
 def printable(text: str, limit: int | None = None) -> str:
@@ -35,6 +37,21 @@ def without_secrets(word: str) -> str:
     # To the last @: a password may hold one.
     word = re.sub("://([^:/@]*):.*@", r"://\1:***@", word, flags=re.DOTALL)
     return re.sub("([?&]([^=&]+)=)[^&]*", lambda at: f"{at[1]}***" if SECRET_NAME.search(at[2]) else at[0], word)
+
+
+def is_formula(cell: str) -> bool:
+    """Whether a cell of a table is a formula to spreadsheets, or one behind apostrophes."""
+    return _FORMULA.match(cell) is not None
+
+
+def as_cell(text: str) -> str:
+    """A text as the cell of a table that is no formula to spreadsheets; ``from_cell`` gives it back."""
+    return f"'{text}" if is_formula(text) else text
+
+
+def from_cell(cell: str) -> str:
+    """The text of a cell that ``as_cell`` made."""
+    return cell[1:] if cell.startswith("'") and is_formula(cell) else cell
 
 
 def is_utf8(text: str) -> bool:

@@ -18,9 +18,9 @@ from hwbench.data.listings import DataListing, SplitVideo
 from hwbench.data.media import FileSource
 from hwbench.data.readers.directions import COMMENT, DIRECTIONAL
 from hwbench.data.readers.lists import class_names, listed_video
-from hwbench.data.readers.table import listing_of
+from hwbench.data.readers.table import AS_CELLS, listing_of
 from hwbench.errors import InvalidFile, UsageError
-from hwbench.printable import is_utf8, shown
+from hwbench.printable import as_cell, is_formula, is_utf8, shown
 from hwbench.workspace import write_text
 
 _TABLE_END = ".csv"
@@ -51,6 +51,8 @@ def check_target(listing: DataListing, out: Path) -> None:
     folder = out.parent if is_list_file(out) else out
     if not has_parts(listing):
         _check_lines(listing, folder)
+        if out.suffix.lower() == _TABLE_END:
+            _check_cells(listing, out)
         return
     if is_list_file(out) and out.suffix.lower() != _TABLE_END:
         raise UsageError(
@@ -121,6 +123,16 @@ def _check_lines(listing: DataListing, folder: Path) -> None:
     _check_classes(listing, set(labels), folder)
 
 
+def _check_cells(listing: DataListing, out: Path) -> None:
+    """Refuses lines that hold a formula to spreadsheets, which open what is called a table."""
+    for video in listing.videos:
+        if any(map(is_formula, re.split("[,;\t]", _line(video, out.parent)))):
+            raise UsageError(
+                f"{shown(video.name, 200)} or its label is a formula to spreadsheets behind a comma or a semicolon, "
+                f"and they open {_TABLE_END} files: --out {out.stem}.txt"
+            )
+
+
 def _check_classes(listing: DataListing, labels: set[str], folder: Path) -> None:
     """Refuses labels whose classes are others when they are read."""
     try:
@@ -172,7 +184,9 @@ def _table(videos: Sequence[SplitVideo], folder: Path, same: Mapping[str, str]) 
     text = io.StringIO()
     rows = csv.DictWriter(text, (*_COLUMNS, *same), lineterminator="\n")
     rows.writeheader()
-    rows.writerows({**_row(video, folder), **same} for video in videos)
+    for video in videos:
+        row = _row(video, folder)
+        rows.writerow({**row, **{column: as_cell(row[column]) for column in AS_CELLS}, **same})
     return text.getvalue()
 
 
@@ -197,6 +211,9 @@ def _line(video: SplitVideo, folder: Path) -> str:
 
 
 def _relative(path: Path, folder: Path) -> str:
-    """The path from the folder of the list where it lies below, else the whole path; ``#`` begins a comment."""
+    """The path from the folder of the list where it lies below, else the whole path.
+
+    ``#`` begins a comment, and ``=`` a formula of a spreadsheet: they stand behind ``./``.
+    """
     text = os.path.relpath(path, folder) if path.is_relative_to(folder) else str(path)
-    return f"./{text}" if text.startswith("#") else text
+    return f"./{text}" if text.startswith("#") or is_formula(text) else text

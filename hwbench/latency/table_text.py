@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import csv
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import fields
 
@@ -42,7 +41,7 @@ from hwbench.errors import HwbenchError, InvalidValue
 from hwbench.latency.occasions import BETWEEN_OCCASIONS, Scale
 from hwbench.latency.table_rows import COLUMNS, COUNTS, NUMBERS, LatencyRow, Role, SelfCheck
 from hwbench.latency.uncertainty import Uncertainty
-from hwbench.printable import printable
+from hwbench.printable import as_cell, from_cell, printable
 from hwbench.specs import LatencyStats, Outcome, Repeatability, Workload
 
 SCHEMA = 1
@@ -52,8 +51,6 @@ _HEADER = {"schema", "target", "precision", "emulated"}
 _AA = ("aa", "aa_low", "aa_high", "aa_pairs", "aa_median_s", "aa_on")
 _SCALE = ("scale", "scale_low", "scale_high", "scale_at", "occasion_sd", "occasions")
 _REASON_CHARACTERS = 200
-# What begins so is a formula to spreadsheets, also in full width; ``'`` in front makes it text.
-_FORMULA = re.compile(r"'*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 
 
 def cells(row: LatencyRow) -> list[str]:
@@ -64,16 +61,8 @@ def cells(row: LatencyRow) -> list[str]:
         counts = [str(getattr(row.stats, name)) for name in COUNTS]
     # As long as ever, so that a table which is read and written again stays the same.
     reason = printable(row.reason)[:_REASON_CHARACTERS].rstrip()
-    ends = [row.measured_on, _as_text(printable(row.conditions)), _as_text(reason)]
+    ends = [row.measured_on, as_cell(printable(row.conditions)), as_cell(reason)]
     return [row.role.value, row.workload.key, row.outcome.value, *numbers, *counts, *ends]
-
-
-def _as_text(cell: str) -> str:
-    return f"'{cell}" if _FORMULA.match(cell) else cell
-
-
-def _from_text(cell: str) -> str:
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def aa_values(aa: SelfCheck) -> dict[str, object]:
@@ -174,8 +163,8 @@ def parse_row(number: int, cells: list[str]) -> LatencyRow:
             outcome=outcome,
             stats=_parse_stats(values) if outcome is Outcome.OK else None,
             measured_on=values["measured_on"],
-            conditions=_from_text(values["conditions"]),
-            reason=_from_text(values["reason"]),
+            conditions=from_cell(values["conditions"]),
+            reason=from_cell(values["reason"]),
         )
     except (ValueError, HwbenchError) as error:
         raise InvalidValue(f"line {number}: {error}") from None

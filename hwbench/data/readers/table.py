@@ -7,6 +7,9 @@ directions, and no clip is flipped). Without ``split`` a fifth of each class is 
 
 A folder with ``train.csv`` and ``val.csv`` (or ``.parquet``, and other words of ``sides.py``) is two tables, and so is
 the first of them where the second lies beside it. Where its own column ``split`` tells what to validate on, that holds.
+
+A label or a group that would be a formula to spreadsheets (``=``, ``+``, ``-`` or ``@`` in front) may have an
+apostrophe before it in a CSV file, as ``hwbench data check --out`` writes it; reading takes that away.
 """
 
 from __future__ import annotations
@@ -18,14 +21,16 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwbench.data.readers.annotations import Row, read_table
+from hwbench.data.readers.annotations import Row, table_rows
 from hwbench.data.readers.base import ListedVideo, Listing, Part, readers
 from hwbench.data.readers.directions import ANSWERS, DIRECTIONAL
 from hwbench.data.readers.lists import class_names, label_of
 from hwbench.data.readers.sides import TEST, TRAIN, VAL, side_files, side_of_word
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency
-from hwbench.printable import shown
+from hwbench.printable import from_cell, shown
 
+# Columns of CSV files in which an apostrophe before what would be a formula is none of the text.
+AS_CELLS = ("label", "group")
 _ENDS = (".csv", ".parquet")
 
 if TYPE_CHECKING:
@@ -180,7 +185,17 @@ def _value(row: Row, column: str, default: str) -> str:
 
 
 def _rows(path: Path) -> list[Row]:
-    return _parquet_rows(path) if path.suffix == ".parquet" else read_table(path, ("path", "label"))
+    return _parquet_rows(path) if path.suffix == ".parquet" else _csv_rows(path)
+
+
+def _csv_rows(path: Path) -> list[Row]:
+    rows = table_rows(path, ("path", "label"))
+    return [replace(row, values={**row.values, **_texts(row)}) for row in rows]
+
+
+def _texts(row: Row) -> Mapping[str, str]:
+    """What the cells of a row say that may be formulas."""
+    return {column: from_cell(row.values[column].strip()) for column in AS_CELLS if column in row.values}
 
 
 def _parquet_rows(path: Path) -> list[Row]:
