@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from hwbench.documents import read_json
 from hwbench.errors import InvalidFile, WorkspaceError
+from hwbench.ownership import is_own
 from hwbench.workspace import write_text
 
 # Raised whenever the index holds something else of the same archive: 2 has labels whose names end in capitals.
@@ -35,7 +37,7 @@ def tar_members(archive: Path) -> tuple[TarMember, ...]:
 
     The first reading goes through the archive and writes ``<archive>.index.json`` beside it, or into the cache of the
     user (``$XDG_CACHE_HOME/hwbench``) where the folder cannot be written. An index of another size or time of the
-    archive is not used.
+    archive is not used, nor one that somebody else than the owner of the archive could have written.
 
     Raises:
         InvalidFile: No tar archive, a compressed or a truncated one.
@@ -45,7 +47,8 @@ def tar_members(archive: Path) -> tuple[TarMember, ...]:
     except OSError as error:
         raise InvalidFile(f"{archive}: {error.strerror}") from None
     stamp = {"format": _FORMAT, "size_bytes": status.st_size, "modified_ns": status.st_mtime_ns}
-    places = archive.with_name(f"{archive.name}.index.json"), _cache_file(archive)
+    beside = archive.with_name(f"{archive.name}.index.json")
+    places = [place for place in (beside, _cache_file(archive)) if _is_believed(place, status.st_uid)]
     for place in places:
         members = _stored(place, stamp)
         if members is not None:
@@ -55,7 +58,7 @@ def tar_members(archive: Path) -> tuple[TarMember, ...]:
     for place in places:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            write_text(place, json.dumps({**stamp, "members": rows}))
+            write_text(place, json.dumps({**stamp, "members": rows}), 0o644)
         except (OSError, WorkspaceError):
             continue
         break
@@ -65,6 +68,14 @@ def tar_members(archive: Path) -> tuple[TarMember, ...]:
 def _cache_file(archive: Path) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "hwbench" / "archives" / f"{hashlib.sha256(os.fsencode(archive.resolve())).hexdigest()[:32]}.json"
+
+
+def _is_believed(place: Path, owner: int) -> bool:
+    """Whether nobody but us, or the owner of the archive, can have written an index; one that is not there is ours."""
+    if is_own(place):
+        return True
+    status = place.stat()
+    return status.st_uid == owner and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _stored(place: Path, stamp: dict[str, int]) -> tuple[TarMember, ...] | None:
