@@ -7,6 +7,7 @@ without another run.
 from __future__ import annotations
 
 import io
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -23,7 +24,11 @@ from hwbench.workspace import write_bytes
 
 SCORES = "scores.npz"
 
-_ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, NotImplementedError)
+# Of a file that numpy cannot open: damaged, encrypted, with a header that does not parse, or larger than all memory.
+_FAILURES = (
+    OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, ArithmeticError, MemoryError, RuntimeError,
+    SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 _KEYS = ("classes", "videos", "targets", "scores")
 # Guo et al. 2017 take 15 bins.
 _BINS = 15
@@ -195,7 +200,7 @@ def load_scores(path: Path) -> VideoScores:
             torch.from_numpy(values["targets"]),
             torch.from_numpy(values["scores"]).double(),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, *_ARCHIVE_ERRORS) as error:
+    except _FAILURES as error:
         line = " ".join(str(error).split())[:160]
         raise InvalidFile(f"{path}: cannot be read as scores: {line}; expected what hwbench train writes") from None
     rows = len(read.videos)

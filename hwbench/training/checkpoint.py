@@ -23,7 +23,7 @@ from hwbench.data.flow_stream import FlowStream
 from hwbench.documents import read_json
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.models.files import read_tensors
-from hwbench.printable import printable
+from hwbench.printable import printable, shown
 from hwbench.specs import BlockSpec, Network, TensorSpec
 from hwbench.training.quantized import Quantization, unpacked
 from hwbench.training.recipe import Recipe
@@ -128,6 +128,9 @@ def load_checkpoint(path: Path) -> tuple[Checkpoint, dict[str, torch.Tensor]]:
         )
     try:
         meta, weights = values["meta"], dict(values["weights"])
+        for name, tensor in weights.items():
+            if not _is_plain(tensor):
+                raise InvalidFile(f"weights {shown(name, 80)}: expected a dense, contiguous tensor")
         if values["digest"] != _digest(meta, weights):
             raise InvalidFile(f"{path}: damaged: its contents do not match their digest; train or copy it again")
         checkpoint = _from_meta(read_json(meta))
@@ -228,10 +231,21 @@ def _quantization(values: Mapping[str, Any]) -> Quantization:
     return Quantization(str(values["start"]), str(values["variant"]), blocks)
 
 
+def _is_plain(tensor: object) -> bool:
+    """Whether it is a tensor as ``save_checkpoint`` writes it, whose values all lie in the file.
+
+    A tensor that was expanded says of one value that it is terabytes.
+    """
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided or tensor.device.type != "cpu":
+        return False
+    lazy = tensor.is_conj() or tensor.is_neg() or tensor.is_quantized
+    return tensor.is_contiguous() and not lazy
+
+
 def _digest(meta: str, weights: Weights) -> str:
     digest = hashlib.sha256(meta.encode())
     for name in sorted(weights):
         tensor = weights[name]
         digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
-        digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(tensor.view(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

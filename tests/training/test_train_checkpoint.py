@@ -127,6 +127,28 @@ def test_other_files_are_refused_and_run_nothing(file: Path, monkeypatch: pytest
         load_checkpoint(file)
 
 
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.zeros(1).expand(10**15),  # says of one value that it is petabytes
+        torch.zeros(2, 3).t(),
+        torch.eye(3).to_sparse(),
+        torch.zeros(3, device="meta"),
+        torch.zeros(3, dtype=torch.complex64).conj(),
+        torch._neg_view(torch.zeros(3)),
+        3.0,
+    ],
+    ids=["expanded", "strides", "sparse", "meta", "conjugate", "negative", "number"],
+)
+def test_19_25_weights_that_are_no_plain_tensors_are_refused_before_they_are_looked_at(
+    file: Path, tensor: torch.Tensor
+) -> None:
+    values = torch.load(file, weights_only=True)
+    file.write_bytes(_torch_bytes({**values, "weights": {"b": WEIGHTS["b"], "a\x1b": tensor}}))
+    with pytest.raises(InvalidFile, match=r"checkpoint\.pt: .*weights 'a\\x1b': expected a dense, contiguous tensor"):
+        load_checkpoint(file)
+
+
 def test_missing_files_and_folders(tmp_path: Path) -> None:
     for path in (tmp_path / "none.pt", tmp_path):
         with pytest.raises(InvalidFile, match="hwbench train"):

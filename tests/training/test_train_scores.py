@@ -1,6 +1,7 @@
 """Measures by hand, and the file of scores."""
 
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +110,47 @@ def test_other_files_are_one_clear_error(tmp_path: Path) -> None:
         load_scores(path)
     with pytest.raises(InvalidFile, match="missing"):
         load_scores(tmp_path / "missing.npz")
+
+
+def array(header: str) -> bytes:
+    """An array of numpy with that header and eight bytes of values."""
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + bytes(8)
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        array("{'descr': '<f8', 'fortran_order': False, 'shape': (100000000000000,)}"),
+        array("{'descr': '<f8', 'fortran_order': False, 'shape': (1" + "0" * 30 + ",)}"),
+        array("{'descr': '<f8',"),
+        array("  {\n {\n{'descr'"),
+        array("  1\n 1"),
+    ],
+    ids=["terabytes", "no-number-of-c", "half", "brackets", "indented"],
+)
+def test_19_25_an_array_that_numpy_cannot_make_is_one_clear_error(tmp_path: Path, scores: bytes) -> None:
+    path = tmp_path / "scores.npz"
+    save_scores(path, ONE)
+    with zipfile.ZipFile(path) as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    with zipfile.ZipFile(path, "w") as file:
+        for name, data in (members | {"scores.npy": scores}).items():
+            file.writestr(name, data)
+    with pytest.raises(InvalidFile, match=r"scores\.npz: cannot be read as scores"):
+        load_scores(path)
+
+
+def test_19_25_an_encrypted_file_of_scores_is_one_clear_error(tmp_path: Path) -> None:
+    path = tmp_path / "scores.npz"
+    save_scores(path, ONE)
+    data = bytearray(path.read_bytes())
+    for begin, flags in ((b"PK\x01\x02", 8), (b"PK\x03\x04", 6)):
+        at = -1
+        while (at := data.find(begin, at + 1)) >= 0:
+            data[at + flags] |= 1
+    path.write_bytes(data)
+    with pytest.raises(InvalidFile, match=r"scores\.npz: cannot be read as scores: .*encrypted"):
+        load_scores(path)
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_the_checkpoint_is_read(tmp_path: Path) -> None:
