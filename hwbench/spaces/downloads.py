@@ -26,6 +26,7 @@ from hwbench import __version__
 from hwbench.durable import make_folder, sync_folder
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.ownership import check_own
+from hwbench.printable import printable, without_secrets
 from hwbench.spaces.cards import Weights, load_card
 from hwbench.workspace import Workspace, write_text, writing
 
@@ -105,7 +106,7 @@ def fetch_weights(workspace: Workspace, name: str, progress: Progress | None = N
         UnknownName: No such card.
         InvalidValue: No weights of it were published, or HWBENCH_ZOO_MIRROR is neither a folder nor an address.
         InvalidFile: What came, or what is kept, has another digest.
-        HwbenchError: The place cannot be reached, or has no such file.
+        HwbenchError: The place cannot be reached, has no such file, or leads from https to what is not.
         WorkspaceError: No rights or no room, or somebody else can change what is kept.
     """
     weights, path = weights_of(workspace, name), stored_weights(workspace, name)
@@ -186,6 +187,18 @@ class _BrokenOff(Exception):
     """The connection ended before the file did."""
 
 
+class _KeepsHttps(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, but none from https to where anybody on the way can exchange what comes."""
+
+    def redirect_request(self, req: urllib.request.Request, fp: IO[bytes], *answer: Any) -> Any:
+        target = str(answer[-1])
+        if req.type == "https" and urllib.parse.urlsplit(target).scheme != "https":
+            fp.close()
+            place = printable(without_secrets(target), 200)
+            raise HwbenchError(f"{req.full_url}: redirects to {place}, which is not https; {_way_out(req.full_url)}")
+        return super().redirect_request(req, fp, *answer)
+
+
 def _download(url: str, part: Path, progress: Progress | None) -> None:
     """One request, for what is missing of the file."""
     there, tag = _begun(part)
@@ -193,7 +206,8 @@ def _download(url: str, part: Path, progress: Progress | None) -> None:
     if there:
         headers |= {"Range": f"bytes={there}-", "If-Range": tag}
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=STALL_S) as answer:
+        opener = urllib.request.build_opener(_KeepsHttps)
+        with opener.open(urllib.request.Request(url, headers=headers), timeout=STALL_S) as answer:
             going_on = answer.status == http.HTTPStatus.PARTIAL_CONTENT
             there = there if going_on else 0
             length = answer.headers.get("Content-Length", "")

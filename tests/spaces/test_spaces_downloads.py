@@ -1,10 +1,12 @@
 """Published weights by name, fetched from a real server that breaks off, changes the file, or is not there."""
 
+import datetime
 import hashlib
 import http.server
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -239,6 +241,81 @@ def test_a_server_that_sends_without_end_is_left(
     monkeypatch.setattr(downloads, "MAX_BYTES", 1_000_000)
     with pytest.raises(InvalidFile, match="5120000 bytes announced"):
         fetch_weights(workspace, "x3d-xs")
+
+
+class Redirecting(http.server.BaseHTTPRequestHandler):
+    """Sends all paths but those of ``/there`` to ``target``."""
+
+    target = ""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        there = self.path.startswith("/there/")
+        self.send_response(200 if there else 302)
+        if not there:
+            self.send_header("Location", self.target)
+        self.send_header("Content-Length", str(len(DATA) if there else 0))
+        self.end_headers()
+        if there:
+            self.wfile.write(DATA)
+
+
+def certificate(folder: Path) -> Path:
+    """A file with a new key and its certificate for this machine."""
+    pytest.importorskip("cryptography", reason="install cryptography")
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    text = key.private_bytes(serialization.Encoding.PEM, *form) + made.public_bytes(serialization.Encoding.PEM)
+    (folder / "both.pem").write_bytes(text)
+    return folder / "both.pem"
+
+
+@pytest.fixture
+def redirecting(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a mirror with https, which sends whoever asks to ``Redirecting.target``."""
+    for proxy in ("https_proxy", "HTTPS_PROXY"):
+        monkeypatch.delenv(proxy, raising=False)
+    pem = certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Redirecting) as mirror:
+        mirror.daemon_threads = True
+        mirror.socket = context.wrap_socket(mirror.socket, server_side=True)
+        thread = threading.Thread(target=mirror.serve_forever, daemon=True)
+        thread.start()
+        monkeypatch.setenv(MIRROR, f"https://localhost:{mirror.server_port}")
+        yield f"https://localhost:{mirror.server_port}"
+        mirror.shutdown()
+        thread.join()
+
+
+def test_19_from_https_no_redirect_leads_to_what_is_not(
+    workspace: Workspace, server: Server, redirecting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for target in (f"{server.address}/{PLACE}", "ftp://me:***@127.0.0.1/a"):
+        monkeypatch.setattr(Redirecting, "target", target.replace("***", "qX7"))
+        message = rf"redirects to {re.escape(target)}, which is not https; .*--weights FILE"
+        with pytest.raises(HwbenchError, match=message):
+            fetch_weights(workspace, "x3d-xs")
+    assert not server.asked
+    assert not stored_weights(workspace, "x3d-xs").exists()
+    monkeypatch.setattr(Redirecting, "target", f"{redirecting}/there/a")
+    assert fetch_weights(workspace, "x3d-xs").path.read_bytes() == DATA
 
 
 def test_a_folder_takes_the_place_of_the_address(
