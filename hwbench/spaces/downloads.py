@@ -26,7 +26,7 @@ from hwbench import __version__
 from hwbench.durable import make_folder, sync_folder
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.ownership import check_own
-from hwbench.printable import printable, without_secrets
+from hwbench.printable import printable, shown, without_secrets
 from hwbench.spaces.cards import Weights, load_card
 from hwbench.workspace import Workspace, write_text, writing
 
@@ -104,7 +104,8 @@ def fetch_weights(workspace: Workspace, name: str, progress: Progress | None = N
 
     Raises:
         UnknownName: No such card.
-        InvalidValue: No weights of it were published, or HWBENCH_ZOO_MIRROR is neither a folder nor an address.
+        InvalidValue: No weights of it were published, or HWBENCH_ZOO_MIRROR is neither a folder nor an address
+            without a user.
         InvalidFile: What came, or what is kept, has another digest.
         HwbenchError: The place cannot be reached, has no such file, or leads from https to what is not.
         WorkspaceError: No rights or no room, or somebody else can change what is kept.
@@ -129,17 +130,24 @@ def mirrored(url: str) -> str:
     """The address or file that is read in the place of an address; the address itself without ``HWBENCH_ZOO_MIRROR``.
 
     Raises:
-        InvalidValue: The mirror is neither a folder nor an http address.
+        InvalidValue: The mirror is neither a folder nor an http address, or one with a user, whose password would be
+            shown wherever the address is.
     """
     mirror = os.environ.get(MIRROR, "").strip().rstrip("/")
     if not mirror:
         return url
     place = urllib.parse.urlsplit(url).path.lstrip("/")
+    if re.match(r"https?://[^/?#]*@", mirror):
+        raise InvalidValue(
+            f"{MIRROR}: expected an address without a user and a password, which hwbench does not send; fetch the "
+            f"files with a program that does, and name their folder: export {MIRROR}=DIR"
+        )
     if re.match(r"https?://", mirror):
         return f"{mirror}/{place}"
     folder = Path(mirror).expanduser()
     if not folder.is_dir():
-        raise InvalidValue(f"{MIRROR}: expected a folder or an address with http:// or https://, got {mirror!r}")
+        got = shown(without_secrets(mirror))
+        raise InvalidValue(f"{MIRROR}: expected a folder or an address with http:// or https://, got {got}")
     return str(folder / urllib.parse.unquote(place))
 
 

@@ -235,6 +235,23 @@ def test_what_cannot_be_had_says_the_way_out(
         fetch_weights(workspace, "x3d-xss")
 
 
+@pytest.mark.parametrize(
+    ("mirror", "message"),
+    [
+        ("http://me:qX7@127.0.0.1:9/zoo", "expected an address without a user and a password, .*name their folder"),
+        ("https://qX7@127.0.0.1:9", "expected an address without a user and a password"),
+        ("ftp://me:qX7@127.0.0.1:9", r"expected a folder or an address .*, got 'ftp://me:\*\*\*@127\.0\.0\.1:9'"),
+    ],
+)
+def test_19_the_password_of_a_mirror_is_not_shown(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, mirror: str, message: str
+) -> None:
+    monkeypatch.setenv(MIRROR, mirror)
+    with pytest.raises(InvalidValue, match=message) as caught:
+        fetch_weights(workspace, "x3d-xs")
+    assert "qX7" not in str(caught.value)
+
+
 def test_a_server_that_sends_without_end_is_left(
     workspace: Workspace, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
