@@ -212,15 +212,20 @@ def _split(videos: Listed, path: Path, seed: int) -> tuple[Listed, Listed]:
     """
     root = path if path.is_dir() else path.parent
     names = [video.group or _source_name(video, root) for video in videos]
+    by_label: dict[str, set[str]] = {}
+    for name, video in zip(names, videos):
+        for label in video.labels:
+            by_label.setdefault(label, set()).add(name)
     val: set[str] = set()
     train: set[str] = set()
-    for label in sorted(_labels(videos)):
-        members = sorted({name for name, video in zip(names, videos) if label in video.labels})
+    for label in sorted(by_label):
+        members = by_label[label]
         count = max(1, round(_VAL_SHARE * len(members))) if len(members) > 1 else 0
-        chosen = sorted(members, key=lambda name: _digest(name, seed))
+        chosen = sorted(members, key=lambda name: (_digest(name, seed), name))
         decided = sum(name in val for name in members)
-        val |= set([name for name in chosen if name not in val | train][: max(0, count - decided)])
-        train |= set(members) - val
+        undecided = [name for name in chosen if name not in val and name not in train]
+        val.update(undecided[: max(0, count - decided)])
+        train |= members - val
     if not val:
         raise InvalidFile(
             f"{path}: no class has two videos, so none is left to validate on; make train/ and val/ folders"

@@ -1,10 +1,13 @@
+import hashlib
 import os
+import random
 from pathlib import Path
 
 import pytest
 
+from hwbench.data.readers import ListedVideo, Listing
 from hwbench.data.readers.lists import read_list
-from hwbench.data.videos import read_splits
+from hwbench.data.videos import read_splits, splits_of
 from hwbench.errors import InvalidFile, UnknownName
 
 
@@ -99,6 +102,74 @@ def test_plain_class_folders_are_split_by_the_seed(tmp_path: Path) -> None:
     touch(tmp_path, "a/10.mp4")
     kept = {p for p in first.val.paths if p.parent.name == "b"}
     assert kept == {p for p in read_splits(tmp_path).val.paths if p.parent.name == "b"}
+
+
+def validation_names(listed: list[ListedVideo], seed: int) -> set[str]:
+    """The groups to validate on by the definition, a label at a time; each video has a group."""
+    val: set[str] = set()
+    train: set[str] = set()
+    for label in sorted({label for video in listed for label in video.labels}):
+        members = sorted({video.group for video in listed if label in video.labels})
+        count = max(1, round(0.2 * len(members))) if len(members) > 1 else 0
+        chosen = sorted(members, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).hexdigest())
+        decided = sum(name in val for name in members)
+        val |= set([name for name in chosen if name not in val | train][: max(0, count - decided)])
+        train |= set(members) - val
+    return val
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(("videos", "classes"), [(2, 1), (9, 4), (60, 7), (150, 40), (400, 3)])
+def test_the_split_is_the_one_of_before(tmp_path: Path, videos: int, classes: int, several: bool) -> None:
+    rng = random.Random(videos)
+    for seed in range(3):
+        labels = [
+            f"c{rng.randrange(classes)}"
+            if not several
+            else tuple(f"c{rng.randrange(classes)}" for _ in range(rng.randint(1, 3)))
+            for _ in range(videos - 2)
+        ]
+        labels += ["c0" if not several else ("c0",)] * 2
+        groups = [f"g{rng.randrange(2 * videos)}" for _ in range(videos - 2)] + ["one", "two"]
+        listed = [
+            ListedVideo(tmp_path / f"{i}.mp4", label, group=group)
+            for i, (label, group) in enumerate(zip(labels, groups))
+        ]
+        val = validation_names(listed, seed)
+        splits = splits_of(Listing(tuple(listed)), tmp_path, seed=seed)
+        assert splits.val.paths == tuple(video.path for video in listed if video.group in val)
+        assert splits.train.paths == tuple(video.path for video in listed if video.group not in val)
+
+
+class CountedName(str):
+    """A group whose comparisons are counted; two have the same hash, so that a set that it joins compares it."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        CountedName.compared += 1
+        return super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return int(self) // 2
+
+
+def test_the_work_of_a_split_grows_with_the_videos(tmp_path: Path) -> None:
+    class CountedVideo(ListedVideo):
+        looked_at = 0
+
+        @property
+        def labels(self) -> tuple[str, ...]:
+            CountedVideo.looked_at += 1
+            return super().labels
+
+    count, classes = 1000, 50
+    listed = tuple(CountedVideo(tmp_path / f"{i}.mp4", f"c{i % classes}", group=CountedName(i)) for i in range(count))
+    CountedName.compared = 0
+    splits = splits_of(Listing(listed), tmp_path)
+    assert len(splits.val) == count / 5
+    assert CountedVideo.looked_at < 10 * count
+    assert CountedName.compared < 5 * count
 
 
 @pytest.mark.parametrize(("end", "separator"), [("txt", " "), ("csv", "\t"), ("txt", "   ")])
