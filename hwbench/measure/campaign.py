@@ -327,7 +327,7 @@ class Campaign:
         )
 
     def _adopted(self, artifact: Artifact) -> bool:
-        """True when the same bytes were measured already, as another build."""
+        """True when the same bytes were measured already, as another build; looks at the row of this workload only."""
         workload = artifact.workload
         adopted = self.store.adopt(
             workload,
@@ -337,7 +337,8 @@ class Campaign:
             build=self.build_key(workload),
             artifact_sha256=artifact.sha256,
         )
-        return adopted and not self.missing([workload])
+        row = self.measurement(workload) if adopted else None
+        return row is not None and row.outcome not in self.retry
 
     def _end(self, row: int, workload: Workload, outcome: Outcome, reason: str, watch: CampaignWatch) -> None:
         if outcome is Outcome.OK:

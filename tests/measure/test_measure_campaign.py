@@ -251,6 +251,36 @@ def test_a_new_build_with_the_same_bytes_is_not_measured_again(store, tmp_path):
     assert len(result.measurements) == 7
 
 
+def steps_of_taking_over(path, rows):
+    """Steps of SQLite's virtual machine, in tens, for one workload of a store with so many rows."""
+    workloads = [
+        Workload.parse(f"x3d_i24_m{8 * index}_o24_k3x3x3_swish@1x24x4x14x14/fp32/auto") for index in range(1, 1 + rows)
+    ]
+    device = FakeDevice(path / "files", noise=1e-6)
+    with MeasurementStore(path / "measurements.sqlite") as store:
+        campaign(store, device).run(workloads)
+        newer, steps = campaign(store, device, build_key=lambda w: f"newer build of {w.sha256}"), []
+        (artifact,) = device.build(workloads[:1])
+        store.database.connection.set_progress_handler(lambda: steps.append(1), 10)
+        assert newer._adopted(artifact)
+        store.database.connection.set_progress_handler(None, 0)
+        assert newer.missing(workloads) == workloads[1:]
+    return len(steps)
+
+
+def test_the_work_of_taking_over_a_row_does_not_grow_with_the_table(tmp_path):
+    assert steps_of_taking_over(tmp_path / "many", 60) <= steps_of_taking_over(tmp_path / "few", 5) + 3
+
+
+def test_a_lost_row_of_another_build_goes_on_and_a_failed_one_stands(store, tmp_path):
+    failures = {FIRST: (Outcome.LOST, "the phone went away"), SECOND: (Outcome.CRASH, "killed by SIGABRT")}
+    campaign(store, FakeDevice(tmp_path / "files", failures=failures)).run([FIRST, SECOND])
+    newer = campaign(store, FakeDevice(tmp_path / "files"), build_key=lambda w: f"newer build of {w.sha256}")
+    result = newer.run([FIRST, SECOND])
+    assert [row.workload for row in result.ok] == [FIRST]
+    assert [(row.workload, row.outcome) for row in result.failed] == [(SECOND, Outcome.CRASH)]
+
+
 def test_a_new_build_with_other_bytes_is_measured(store, tmp_path):
     device = FakeDevice(tmp_path / "files")
     campaign(store, device).run([FIRST])
