@@ -119,13 +119,15 @@ class FeasibleSampler(BaseSampler):
         # By the number of a trial under way in this process: its sampler, and what was proposed for it.
         self._bases: dict[int, BaseSampler] = {}
         self._proposed: dict[int, str] = {}
+        # By the values of all choices as texts: trials are read again for every proposal, of whatever study.
+        self._networks: dict[tuple[str, ...], Architecture] = {}
         self._one_at_a_time = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_one_at_a_time"}
+        return {name: value for name, value in vars(self).items() if name not in ("_networks", "_one_at_a_time")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _one_at_a_time=threading.Lock())
+        vars(self).update(state, _networks={}, _one_at_a_time=threading.Lock())
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         if self._make_base is not None:
@@ -221,8 +223,13 @@ class FeasibleSampler(BaseSampler):
 
     def _network(self, trial: FrozenTrial) -> Architecture | None:
         """The network of a trial, which may have more parameters; None where not all of it was chosen."""
-        own = {name: trial.params[name] for name in self._distributions if name in trial.params}
-        return self._space.of_params(own) if len(own) == len(self._distributions) else None
+        params = trial.params
+        if self._distributions.keys() - params.keys():
+            return None
+        texts = tuple(str(params[name]) for name in self._distributions)
+        if texts not in self._networks:
+            self._networks[texts] = self._space.of_params({name: params[name] for name in self._distributions})
+        return self._networks[texts]
 
     def _completed(self, fixed: Mapping[str, Any], rng: np.random.Generator) -> Architecture:
         """A random network within the budget that has as many of the fixed values as possible."""

@@ -356,6 +356,32 @@ def test_a_study_can_be_pickled(widths):
     assert [t.params for t in again.trials] == [t.params for t in study.trials]
 
 
+@pytest.mark.parametrize("base", ["random", "thompson"])
+def test_each_trial_is_read_once_for_all_that_come_after(feasible, monkeypatch, base):
+    read, kind = [], type(feasible.space)
+    of_params = kind.of_params
+    monkeypatch.setattr(kind, "of_params", lambda self, params: read.append(1) or of_params(self, params))
+    sampler = FeasibleSampler(feasible, samplers.get(base), seed=0, startup=45)
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    values = feasible.space.values
+    study.optimize(
+        lambda trial: float(sum(len(trial.suggest_categorical(name, one)) for name, one in values.items())), n_trials=50
+    )
+    assert len(read) <= 50
+    assert not pickle.loads(pickle.dumps(sampler))._networks
+
+
+def test_a_sampler_serves_several_studies(feasible):
+    def proposed(sampler):
+        study = optuna.create_study(sampler=sampler)
+        study.optimize(lambda trial: float(len(feasible.space.sample(trial).key)), n_trials=12)
+        return [trial.params for trial in study.trials]
+
+    once = FeasibleSampler(feasible, Thompson, seed=3, startup=6)
+    optuna.create_study(sampler=once).optimize(lambda trial: -len(feasible.space.sample(trial).key), n_trials=7)
+    assert proposed(once) == proposed(FeasibleSampler(feasible, Thompson, seed=3, startup=6))
+
+
 def test_the_empty_text_is_a_value_as_any_other():
     costs = {"a": {"flip": 0, "": 0}, "b": {0: 0, 1: 0}}
     sampler = FeasibleSampler(FeasibleSet.of_costs(costs, 1), Thompson, seed=0, startup=0)
