@@ -17,6 +17,8 @@ _PLACES = 1.5
 _SMOOTH = 0.5
 # The correlation of what two stages add as a whole that differ in one choice.
 _ALIKE = 0.5
+# Networks whose covariances with all others are worked out at a time: a matrix for each column of the layout.
+_ROWS = 32
 
 
 class EffectKernels:
@@ -34,7 +36,12 @@ class EffectKernels:
 
     def grams(self, one: Integers, other: Integers) -> list[Floats]:
         """By sort, shape (N, M): the covariance of what the effects of one sort add to two networks."""
-        return self._by_sort(one[:, None, :], other[None, :, :])
+        found = [np.empty((len(one), len(other))) for _ in self.counts]
+        for first in range(0, len(one), _ROWS):
+            rows = slice(first, first + _ROWS)
+            for gram, part in zip(found, self._by_sort(one[rows, None, :], other[None, :, :]), strict=True):
+                gram[rows] = part
+        return found
 
     def diagonal(self, codes: Integers) -> list[Floats]:
         """As ``grams`` of each network with itself, shape (N)."""

@@ -1,5 +1,7 @@
 """The model that Thompson sampling learns: against its own definition, and by what it finds."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.studies.fidelities import FULL, ScoreObservation, doublings
 from hwbench.studies.posterior import Layout, Posterior
+from hwbench.studies.posterior_kernels import EffectKernels
 from hwbench.studies.posterior_layout import PAIRS
 from hwbench.studies.thompson import Thompson
 from hwbench.workspace import shipped
@@ -127,6 +130,23 @@ def by_hand(layout: Layout, posterior: Posterior):
         return total + posterior.variances[-2] * sum(whole(stage, a, b) for stage in layout.stages)
 
     return covariance
+
+
+def test_covariances_take_the_memory_of_what_they_are(mobile):
+    rng, count = np.random.default_rng(0), 300
+    codes = mobile.encode([mobile.sums.space.random(rng) for _ in range(count)])
+    kernels = EffectKernels(mobile)
+    tracemalloc.start()
+    grams = kernels.grams(codes, codes[:250])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2 * sum(gram.nbytes for gram in grams)
+    for row in (0, 31, 32, 299):
+        alone = kernels.grams(codes[[row]], codes[:250])
+        assert all(np.array_equal(gram[row], one[0]) for gram, one in zip(grams, alone))
+    assert all(
+        np.array_equal(np.diag(gram), one) for gram, one in zip(kernels.grams(codes, codes), kernels.diagonal(codes))
+    )
 
 
 def test_several_fidelities_are_one_gaussian_process(layout, drawn):
