@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -85,6 +85,28 @@ class Levels:
     def same_training(self) -> Floats:
         """Shape (N, N): 1 where two observations are of one training, else 0."""
         return np.equal(self.training[:, None], self.training).astype(np.float64)
+
+    def of_rows(self, rows: Integers) -> Levels:
+        """The same levels with some of the observations only, given by their indices."""
+        return replace(self, level=self.level[rows], training=self.training[rows])
+
+    def chosen(self, most: int) -> Integers:
+        """The indices of at most ``most`` observations that stand for all, in order; the same ones at every call.
+
+        The last observations of trainings come first: of those that are of the fidelity asked about, then of the
+        others. Then come the earlier observations. Of a group for which there is too little room some are taken, spread
+        evenly in the order given. Scores have no part in that: the best of many noisy scores are too good, and would
+        lift all predictions.
+        """
+        length = self.places.sum(axis=1)[self.level]
+        by_training = np.lexsort((length, self.training))
+        last = by_training[np.append(np.diff(self.training[by_training]) > 0, True)]
+        asked = last[self.level[last] == 0]
+        rows = np.empty(0, np.int64)
+        for group in (np.sort(asked), np.setdiff1d(last, asked), np.setdiff1d(by_training, last)):
+            count = min(len(group), most - len(rows))
+            rows = np.append(rows, group[np.arange(count) * len(group) // max(count, 1)])
+        return np.sort(rows)
 
     def standardised(self, scores: Floats) -> tuple[Floats, float, float]:
         """Scores as standard deviations from the mean of their level; mean and deviation where scores are asked about.

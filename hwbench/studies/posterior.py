@@ -18,6 +18,10 @@ deviations of those scores, is one more effect: by how much a score here rises w
 a deviation of a half, and what scores here say decides. Where the others agree with nothing, or say nothing, little is
 lost; where they say the opposite, that is learned as well (``experiments/036-shipped-trainings``).
 
+Of more than 1,500 scores 1,500 are learned from, spread evenly over the trainings (``Levels.chosen``): those of the
+fidelity that is asked about come first, then the last ones of other trainings. Means and deviations of scores are those
+of all.
+
 Because every effect is one of a stage, of what reaches it, or of the input size, a draw of the whole function is a
 ``SpaceSums``: its best network within a budget is found exactly (``FeasibleSet.best``).
 
@@ -59,6 +63,8 @@ _CONSTANT = 0.5
 _SLOPE, _SLOPE_DEVIATION = 0.75, 0.5
 # Variance of what a score has for itself, so that no matrix is singular.
 _NUGGET = 1e-6
+# Scores that are learned from: a matrix of them takes 18 MB, and time grows with their third power.
+_MOST = 1500
 
 
 @dataclass(frozen=True)
@@ -80,10 +86,10 @@ class Posterior:
 
     Attributes:
         layout: The columns.
-        codes: The networks that were scored, shape (N, columns).
+        codes: The networks whose scores are learned from, shape (N, columns), N at most ``_MOST``.
         levels: The fidelities of the scores.
-        values: The scores in standard deviations from their mean, by fidelity, shape (N).
-        mean: Of the scores at the fidelity that is asked about.
+        values: The scores in standard deviations from the mean of all at their fidelity, shape (N).
+        mean: Of all scores at the fidelity that is asked about.
         deviation: Of the same.
         parameters: What was learned beside the effects.
         elsewhere: What the same networks and others did on other data; None: nothing is known of that.
@@ -108,7 +114,7 @@ class Posterior:
         spread: float = SPREAD,
         elsewhere: Posterior | None = None,
     ) -> Posterior:
-        """Learns from scored networks.
+        """Learns from scored networks; from 1,500 scores here and as many on other data, where there are more.
 
         Args:
             layout: Of the space.
@@ -129,8 +135,11 @@ class Posterior:
         observations = [one for one in observations if not one.elsewhere]
         if elsewhere is not None and not observations:
             return elsewhere
-        codes, levels = layout.encode([one.architecture for one in observations]), Levels.of(observations)
+        levels = Levels.of(observations)
         values, mean, deviation = levels.standardised(np.array([one.score for one in observations], np.float64))
+        rows = levels.chosen(_MOST)
+        codes = layout.encode([observations[row].architecture for row in rows])
+        levels, values = levels.of_rows(rows), values[rows]
         if parameters is None:
             kernels = EffectKernels(layout)
             grams = [*kernels.grams(codes, codes), levels.same_training]

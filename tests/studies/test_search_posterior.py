@@ -8,7 +8,8 @@ import pytest
 from hwbench.spaces import read_space
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
-from hwbench.studies.fidelities import FULL, ScoreObservation, doublings
+from hwbench.specs import Architecture
+from hwbench.studies.fidelities import FULL, Levels, ScoreObservation, doublings
 from hwbench.studies.posterior import Layout, Posterior
 from hwbench.studies.posterior_kernels import EffectKernels
 from hwbench.studies.posterior_layout import PAIRS
@@ -231,6 +232,50 @@ def test_few_and_equal_scores_are_no_trouble(layout, drawn):
         assert np.isfinite(deviation).all()
     with pytest.raises(ValueError, match="nothing"):
         Posterior.fit(layout, [])
+
+
+def test_of_many_scores_some_are_learned_from_the_same_at_every_call(mobile):
+    rng, most = np.random.default_rng(0), 1500
+    members = [mobile.sums.space.random(rng) for _ in range(most + 900)]
+    truth = [float(np.log(mobile.sums.total(one))) for one in members]
+    scored = observed(members[: most + 700], np.array(truth[: most + 700]) + 0.1 * rng.normal(size=most + 700))
+    parameters = Posterior.fit(mobile, scored[:100]).parameters
+    posterior = Posterior.fit(mobile, scored, parameters)
+    mean, _ = posterior.predict(members[most + 700 :])
+    again = Posterior.fit(mobile, list(scored), parameters)
+    assert len(posterior.codes) == len(posterior.values) == most
+    assert np.array_equal(posterior.codes, again.codes)
+    assert np.array_equal(posterior.values, again.values)
+    assert posterior.mean == pytest.approx(np.mean([one.score for one in scored]))
+    assert np.corrcoef(mean, truth[most + 700 :])[0, 1] > 0.95
+    assert mean.mean() == pytest.approx(np.mean(truth[most + 700 :]), abs=0.02)
+    all_below = Posterior.fit(mobile, scored[:most], parameters)
+    assert np.array_equal(all_below.codes, mobile.encode(members[:most]))
+
+
+def rows_of(levels: list[tuple[float, ...]], trainings: list[int | None], most: int) -> list[int]:
+    """Which observations stand for all; networks and scores do not matter."""
+    network = Architecture("any", (("a", "b"),))
+    scored = [ScoreObservation(network, 0.0, fidelity, t) for fidelity, t in zip(levels, trainings, strict=True)]
+    return Levels.of(scored).chosen(most).tolist()
+
+
+def test_an_even_spread_stands_for_all():
+    assert rows_of([FULL] * 10, [None] * 10, 10) == list(range(10))
+    assert rows_of([FULL] * 10, [None] * 10, 5) == [0, 2, 4, 6, 8]
+    assert rows_of([FULL] * 10, [None] * 10, 7) == [0, 1, 2, 4, 5, 7, 8]
+
+
+def test_ends_of_trainings_come_before_their_beginnings_and_the_fidelity_asked_about_first():
+    quarter, half = (-2.0,), (-1.0,)
+    levels = [quarter, half, FULL, quarter, half, quarter, FULL, quarter]
+    trainings = [1, 1, 1, 2, 2, 3, 4, 5]
+    assert rows_of(levels, trainings, 8) == list(range(8))
+    assert rows_of(levels, trainings, 6) == [0, 2, 4, 5, 6, 7]
+    assert rows_of(levels, trainings, 5) == [2, 4, 5, 6, 7]
+    assert rows_of(levels, trainings, 4) == [2, 4, 5, 6]
+    assert rows_of(levels, trainings, 2) == [2, 6]
+    assert rows_of(levels, trainings, 1) == [2]
 
 
 def test_the_optimum_is_found_within_the_budget(layout):
