@@ -23,7 +23,7 @@ from hwbench.units import parse_duration
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from hwbench.data import ClipSpec, FailurePolicy, Reading
+    from hwbench.data import ClipSpec, FailurePolicy, Reading, Splits
     from hwbench.specs import Network
     from hwbench.training import FineTuning, Recipe, Resources, StartingWeights, Trained, TrainingProgress
     from hwbench.training.processes import World
@@ -260,7 +260,8 @@ def train_network(
             if weights is not None:
                 given = GivenWeights.of(weights, network, listener)
                 reading = given.reading(reading)
-            network = _with_classes_of(data, network, workspace, architecture, recipe.seed, listener)
+            splits = _open_splits(data, workspace, recipe.seed, listener)
+            network = _with_classes_of(splits, network, workspace, architecture)
             network = (network.causal() if causal else network).with_channels(reading.channels)
             clip, card = _clip(network, span, stride), card_name(architecture)
             if given is not None:
@@ -271,7 +272,7 @@ def train_network(
             before = tuning.checkpoint
             reading = before.reading(reading)
             network, clip, picture, normalisation = before.network, before.clip, before.picture, before.normalisation
-            _count_classes(data, workspace, recipe.seed, listener)
+            splits = _open_splits(data, workspace, recipe.seed, listener)
         opened = open_data(
             workspace,
             data,
@@ -282,6 +283,7 @@ def train_network(
             picture=picture,
             normalisation=normalisation,
             reading=reading,
+            splits=splits,
         )
         if given is not None:
             given.warn(workspace, data, opened, recipe, listener)
@@ -345,22 +347,20 @@ def _recipe(request: TrainRequest, tuning: FineTuning | None) -> Recipe:
     return recipe
 
 
-def _with_classes_of(
-    data: str, network: Network, workspace: Workspace, text: str, seed: int, listener: Listener
-) -> Network:
-    """The network that ``text`` names, with as many classes as the data has; ``listener`` hears what the data lacks."""
-    classes = _count_classes(data, workspace, seed, listener)
+def _with_classes_of(splits: Splits, network: Network, workspace: Workspace, text: str) -> Network:
+    """The network that ``text`` names, with as many classes as the data has."""
+    classes = len(splits.train.classes)
     return network if network.num_classes == classes else resolve_model(workspace, text, classes)
 
 
-def _count_classes(data: str, workspace: Workspace, seed: int, listener: Listener) -> int:
-    """The number of classes of the data; ``listener`` hears what the data lacks."""
+def _open_splits(data: str, workspace: Workspace, seed: int, listener: Listener) -> Splits:
+    """The videos of the data; ``listener`` hears what the data lacks."""
     from hwbench.data import open_splits
 
     splits = open_splits(workspace, data, seed=seed)
     for note in splits.notes:
         listener.say(note)
-    return len(splits.train.classes)
+    return splits
 
 
 def _clip(network: Network, span: str | None, stride: int | None) -> ClipSpec | None:

@@ -168,6 +168,7 @@ def open_dataset(
     normalisation: Normalisation = NORMALISATION,
     transforms: Sequence[str] = (),
     reading: Reading = READING,
+    splits: Splits | None = None,
 ) -> TrainingClips: ...
 
 
@@ -187,6 +188,7 @@ def open_dataset(
     normalisation: Normalisation = NORMALISATION,
     transforms: Sequence[str] = (),
     reading: Reading = READING,
+    splits: Splits | None = None,
 ) -> TestClips: ...
 
 
@@ -205,6 +207,7 @@ def open_dataset(
     normalisation: Normalisation = NORMALISATION,
     transforms: Sequence[str] = (),
     reading: Reading = READING,
+    splits: Splits | None = None,
 ) -> TrainingClips | TestClips:
     """Clips of ``synthetic``, ``synthetic:NAME``, a path or ``READER:PATH``: (3, T, h, w), T from ``clip`` and (h, w) =
     ``size``.
@@ -212,7 +215,8 @@ def open_dataset(
     With ``views = (clips, crops)`` the fixed views of a test, of either split; without it random training clips.
     ``picture`` says how frames are scaled and cut; with it three crops may be larger than ``size``.
     ``transforms`` are training transforms by name (``hwbench.data.augmentations``); a flip is left out where the data
-    says that directions are labels. Flow has a normalisation of its own, and clips of two channels.
+    says that directions are labels. Flow has a normalisation of its own, and clips of two channels. ``splits`` are what
+    ``open_splits`` says of these data and this seed, where that was read already.
 
     Raises:
         UnknownName: Neither a synthetic set nor an existing path, or no such decoder.
@@ -220,7 +224,7 @@ def open_dataset(
         MissingDependency: The decoder does not load.
         WorkspaceError: Decoded videos are to be kept, and the workspace cannot be written.
     """
-    splits = open_splits(workspace, data, seed=seed)
+    splits = splits or open_splits(workspace, data, seed=seed)
     videos = splits.train if split == "train" else splits.val
     decoder = open_decoder(workspace, reading, len(splits.train) + len(splits.val))
     index, how = info_index(workspace), normalisation if reading.flow is None else FLOW_NORMALISATION

@@ -14,7 +14,17 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from hwbench.data import ClipSpec, FailurePolicy, Normalisation, PictureSpec, Reading, default_clip, open_dataset
+from hwbench.data import (
+    ClipSpec,
+    FailurePolicy,
+    Normalisation,
+    PictureSpec,
+    Reading,
+    Splits,
+    default_clip,
+    open_dataset,
+    open_splits,
+)
 from hwbench.data.datasets import TestClips, TrainingClips
 from hwbench.data.reading import READING
 from hwbench.data.transforms import NORMALISATION, PICTURE
@@ -126,8 +136,11 @@ def open_data(
     picture: PictureSpec = PICTURE,
     normalisation: Normalisation = NORMALISATION,
     reading: Reading = READING,
+    splits: Splits | None = None,
 ) -> Data:
     """Training and validation clips of ``size`` (T, H, W), as a recipe wants them.
+
+    ``splits`` are what ``open_splits`` says of the data and the recipe's seed, where that was read already.
 
     Raises:
         UnknownName: Neither ``synthetic`` nor an existing path, or no such transform or decoder.
@@ -137,6 +150,7 @@ def open_data(
     clip = clip or default_clip(source, frames)
     if clip.frames != frames:
         raise InvalidValue(f"clip: the network takes {frames} frames, the clip has {clip.frames}")
+    splits = splits or open_splits(workspace, source, seed=recipe.seed)
     training = open_dataset(
         workspace,
         source,
@@ -149,6 +163,7 @@ def open_data(
         normalisation=normalisation,
         transforms=recipe.transforms,
         reading=reading,
+        splits=splits,
     )
     validation = open_dataset(
         workspace,
@@ -162,6 +177,7 @@ def open_data(
         picture=picture,
         normalisation=normalisation,
         reading=reading,
+        splits=splits,
     )
     return Data(source, training, validation, picture, validation.transform.normalisation, reading)
 

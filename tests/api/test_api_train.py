@@ -12,6 +12,7 @@ import torch
 from micro_workspace import NETWORK, VIDEOS, make, printed
 
 import hwbench
+import hwbench.data.sources
 from hwbench.api.models import resolve_model
 from hwbench.api.train_request import QAT_EPOCHS, QAT_RATE
 from hwbench.data import FailurePolicy, Normalisation
@@ -51,6 +52,13 @@ def trained(workspace: Workspace) -> Trained:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(workspace.root)
         return hwbench.train(REQUEST, heard, workspace=workspace), heard
+
+
+def test_the_data_is_listed_once(workspace: Workspace, trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed, read = [], hwbench.data.sources.read
+    monkeypatch.setattr(hwbench.data.sources, "read", lambda *a: listed.append(a) or read(*a))
+    hwbench.train(REQUEST, workspace=workspace)
+    assert len(listed) == 1
 
 
 def test_a_causal_network_is_another_run_and_stays_causal(workspace: Workspace, trained: Trained) -> None:

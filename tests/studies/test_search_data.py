@@ -170,11 +170,11 @@ def test_without_a_readable_video_nothing_is_trained(place, damaged, tmp_path):
 
 
 def test_all_sizes_share_one_list_and_what_was_decoded(data, monkeypatch):
-    opened, read = [], hwbench.data.sources.open_splits
-    monkeypatch.setattr(hwbench.data.sources, "open_splits", lambda *a, **k: opened.append(a) or read(*a, **k))
+    listed, read = [], hwbench.data.sources.read
+    monkeypatch.setattr(hwbench.data.sources, "read", lambda *a: listed.append(a) or read(*a))
     for t, side in ((4, 16), (2, 16), (4, 12), (8, 20)):
         data.top1(network(t, side), 0)
-    assert len(opened) == 2  # of the training and of the validation part
+    assert len(listed) == 1
     monkeypatch.setattr(hwbench.data.datasets.CachedVideo, "_opened", _no_file)
     assert math.isfinite(data.top1(network(3, 18), 0))
 
