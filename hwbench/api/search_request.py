@@ -389,11 +389,17 @@ class SearchRequest:
         return Fidelity(self.plan.epochs, self.frames_share, self.resolution_share)
 
     @property
+    def keeps_data(self) -> bool:
+        """Whether a study keeps its data: with an evaluator of another package where data or a training was typed."""
+        typed = changed(self, "data", "epochs", "frames_share", "resolution_share")
+        return bool(typed) if self.plan.of_others else self.reads
+
+    @property
     def effort(self) -> str:
-        """How long is trained, by an evaluator of another package where it trains; empty where nothing is."""
+        """How long is trained, as a study keeps it; empty where nothing is."""
         if self.plan.evaluator == SUPERNET:
             return f"supernet of {self.supernet_epochs} epochs"
-        return str(self.fidelity) if self.trains or self.plan.of_others else ""
+        return str(self.fidelity) if self.trains or (self.plan.of_others and self.keeps_data) else ""
 
     def settings(
         self,
@@ -429,7 +435,7 @@ class SearchRequest:
             evaluator=self.plan.evaluator,
             sampler=self.sampler,
             objective=self.objective,
-            data=self.plan.data if self.reads else "",
+            data=self.plan.data if self.keeps_data else "",
             effort=self.effort if self.trains else learned or self.effort,
             seed=self.seed,
             variant=self.variant,
@@ -443,7 +449,7 @@ class SearchRequest:
             pruner="" if self.plan.pruner == NO_PRUNER else self.plan.pruner,
             begun_from=learned if self.trains else "",
             modality="" if self.modality == RGB else self.modality,
-            on_error=self.on_error if self.reads or self.plan.finalists else RAISE,
+            on_error=self.on_error if self.keeps_data or self.plan.finalists else RAISE,
         )
 
 

@@ -179,7 +179,7 @@ def _agree(study: Study, settings: Settings, name: str) -> None:
             f"{' and '.join(directions)}; choose another one with --study"
         )
     if stored is None or not stored.keys() >= settings.as_dict().keys():  # from now on, all of it is compared
-        study.set_user_attr(SETTINGS, settings.as_dict())
+        study.set_user_attr(SETTINGS, settings.as_dict() | (stored or {}))
 
 
 def finished_trials(study: Study) -> list[FrozenTrial]:

@@ -64,8 +64,9 @@ class Settings:
         evaluator: Name of the evaluator.
         sampler: Name of the sampler.
         objective: ``score`` (highest score within the budget) or ``score,latency`` (the front of both).
-        data: What networks are trained on or looked at with, where the evaluator does, or is of another package.
-        effort: How long is trained, where the evaluator trains, or is of another package.
+        data: What networks are trained on or looked at with, where the evaluator does; with one of another package
+            where data or a training was asked for.
+        effort: How long is trained, where the evaluator trains; with one of another package as ``data``.
         seed: Of everything random.
         variant: Lowering of the networks that are timed; ``stream``: budgets are those of one new frame.
         missing_rows: What becomes of rows that were not measured: ``left out``, ``interpolated``, or ``transferred
@@ -232,7 +233,8 @@ class Settings:
         A study whose videos could all be read (``raise``) is the same under any other ``on_error``; a race alone keeps
         trainings under each apart.
 
-        Studies of before kept neither data nor effort of an evaluator of another package: they go on with any.
+        A study of an evaluator of another package that keeps neither data nor effort goes on with any: none was asked
+        for, or it is of before, when neither was kept.
 
         Args:
             stored: Plain values of the settings that the study was made with.
@@ -249,8 +251,7 @@ class Settings:
         }
         now = self._plain()
         if self.evaluator not in MODULES and not (stored.get("data") or stored.get("effort")):
-            before |= {"data": self.data, "effort": self.effort}
-            stored = {name: value for name, value in stored.items() if name not in ("data", "effort")}
+            stored = {**stored, "data": self.data, "effort": self.effort, "on_error": self.on_error}
         before |= {name: type(now[name])() for name in _LATER} | dict(stored)
         changed = {
             k: f"{k} was {_typed(k, before.get(k))!r}, now {_typed(k, v)!r}"

@@ -17,6 +17,8 @@ from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
 from hwbench.errors import InvalidValue, UnknownName
 from hwbench.latency import macs
+from hwbench.reports import commands
+from hwbench.reports.result import read_result
 from hwbench.spaces import load_card, read_space
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
@@ -190,15 +192,25 @@ def test_an_evaluator_of_others_says_as_little_as_it_must():
     assert scoring_of(Plain) == 1
 
 
-def test_data_and_epochs_of_an_evaluator_of_others_are_kept(workspace, make_search, monkeypatch):
-    spec = SyntheticSpec(train_per_class=1, val_per_class=1, size=24, frames=2)
-    mine, others = (str(prepare(workspace, replace(spec, seed=seed))) for seed in (1, 2))
+@pytest.fixture
+def search(workspace, make_search, monkeypatch):
+    """A search with an evaluator of another package."""
     monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
 
     def search(**changes):
         options = {"budget": "4.2 ms", "evaluator": "deep-and-slow", "trials": 2, "measure": 1, "study": "own"}
         return hwbench.search(SearchRequest(**options | changes), workspace=workspace)
 
+    return search
+
+
+def videos(workspace, seed):
+    spec = SyntheticSpec(train_per_class=1, val_per_class=1, size=24, frames=2)
+    return str(prepare(workspace, replace(spec, seed=seed)))
+
+
+def test_data_and_epochs_of_an_evaluator_of_others_are_kept(workspace, search):
+    mine, others = videos(workspace, 1), videos(workspace, 2)
     begun = search(data=mine, epochs=3).settings
     assert (begun.data, begun.effort) == (mine, "3 epochs")
     assert search().settings == begun  # it goes on with both
@@ -209,6 +221,25 @@ def test_data_and_epochs_of_an_evaluator_of_others_are_kept(workspace, make_sear
     journal = workspace.studies / "own" / JOURNAL
     journal.write_text(journal.read_text().replace(json.dumps(mine), '""').replace('"3 epochs"', '""'))  # as of before
     assert search(data=others, epochs=4).settings.data == others
+
+
+def test_networks_that_an_evaluator_of_others_scored_without_data_race_on_any(workspace, search):
+    begun = search()
+    assert (begun.settings.data, begun.settings.effort) == ("", "")
+    assert "--data synthetic --finalists 2" in commands.let_race(read_result(workspace, "own"))
+    mine = videos(workspace, 1)
+    raced = search(data=mine, finalists=2, finalist_epochs=1, on_error="skip")
+    assert raced.race.data == mine
+    again = search(data=videos(workspace, 2))  # it still goes on with any
+    for later in (raced, again):
+        assert [one.architecture for one in later.history] == [one.architecture for one in begun.history]
+
+
+@pytest.mark.parametrize("typed", [{"epochs": 3}, {"frames_share": 0.5}])
+def test_a_training_that_was_typed_is_kept_with_the_data_it_is_on(workspace, search, typed):
+    assert search(**typed).settings.data == "synthetic"
+    with pytest.raises(InvalidValue, match="data was 'synthetic', now '/"):
+        search(data=videos(workspace, 1), **typed)
 
 
 def test_short_training_gives_every_network_the_same_seed():
