@@ -12,7 +12,7 @@ from hwbench.reports import commands
 from hwbench.reports.profiled import Missing, or_missing
 from hwbench.reports.result import StoredResult
 from hwbench.reports.run_log import read_log
-from hwbench.studies.evaluators import READING
+from hwbench.studies.evaluators import READING, TRAINING
 from hwbench.studies.ranking import chance_regret
 from hwbench.studies.scoreboard import FEWEST, Scoreboard, standing
 from hwbench.studies.settings import FITTED
@@ -73,6 +73,8 @@ def finished_runs(workspace: Workspace, result: StoredResult, data: str | None =
 
 def _is_trial(described: RunDescription, result: StoredResult) -> bool:
     settings, recipe = result.settings, described.recipe
+    if settings.evaluator not in TRAINING:  # one of another package keeps the same, whether or not it trains
+        return False
     trained = described.data == settings.data and settings.effort == f"{recipe.get('epochs')} epochs"
     return trained and recipe.get("seed") == settings.seed
 

@@ -103,7 +103,8 @@ def test_of_a_study_those_count_that_were_trained(workspace: Workspace) -> None:
 def test_a_trial_that_was_trained_again_judges_nothing(workspace: Workspace) -> None:
     search_by_law(workspace, "x3d-tiny", 5e-3, study="tried", trials=4)
     stored = read_result(workspace, "tried")
-    result = replace(stored, settings=replace(stored.settings, data="synthetic", effort="12 epochs", seed=3))
+    kept = replace(stored.settings, evaluator="curve", data="synthetic", effort="12 epochs", seed=3)
+    result = replace(stored, settings=kept)
     key = result.best.architecture
     _run(workspace, "trial", key, top1=0.9, epochs=12, seed=3)
     assert not finished_runs(workspace, result).top1
@@ -111,6 +112,16 @@ def test_a_trial_that_was_trained_again_judges_nothing(workspace: Workspace) -> 
     assert finished_runs(workspace, result).top1 == {key: 0.8}
     _run(workspace, "other-seed", key, top1=0.7, epochs=12, seed=4)
     assert finished_runs(workspace, result).top1 == {key: 0.7}
+
+
+def test_a_training_judges_an_evaluator_of_another_package_though_it_is_as_long_as_the_study_keeps(
+    workspace: Workspace,
+) -> None:
+    search_by_law(workspace, "x3d-tiny", 5e-3, study="tried", trials=4)
+    stored = read_result(workspace, "tried")
+    kept = replace(stored.settings, evaluator="log-weights", data="synthetic", effort="12 epochs", seed=3)
+    _run(workspace, "winner", stored.best.architecture, top1=0.9, epochs=12, seed=3)
+    assert finished_runs(workspace, replace(stored, settings=kept)).top1 == {stored.best.architecture: 0.9}
 
 
 def test_a_training_of_a_model_of_ones_own_is_of_the_network_of_its_study(workspace: Workspace) -> None:
