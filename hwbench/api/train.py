@@ -16,7 +16,7 @@ from hwbench.api.resources import resources_for
 from hwbench.api.starting_weights import GivenWeights
 from hwbench.api.train_request import TrainRequest as TrainRequest
 from hwbench.api.zoo import PUBLISHED, published_weights
-from hwbench.errors import InvalidValue
+from hwbench.errors import InvalidValue, WorkspaceError
 from hwbench.interpreter import cores
 from hwbench.units import parse_duration
 
@@ -240,6 +240,7 @@ def train_network(
         VideoError: A video cannot be read, or no class is left.
         InvalidFile: The folder holds another run, or the weights are those of another network.
         InvalidValue: The weights have another number of classes than the data, or are of another kind of network.
+        WorkspaceError: No rights or no room; with ``fresh`` it says how the run goes on, where it has begun.
     """
     from hwbench.data import FailurePolicy, Normalisation, PictureSpec, Reading
     from hwbench.spaces import load_card
@@ -247,6 +248,7 @@ def train_network(
     from hwbench.training import train as run
     from hwbench.training.processes import ALONE
     from hwbench.training.run_lock import training_alone
+    from hwbench.training.state import begun_in
 
     world, reading = world or ALONE, reading or Reading()
     start: StartingWeights | FineTuning | None = tuning
@@ -293,18 +295,25 @@ def train_network(
         if fresh and world.leads:
             with training_alone(folder):
                 start_over(folder)
-    return run(
-        recipe,
-        network,
-        opened,
-        folder,
-        start=start,
-        teacher=teacher,
-        resources=resources or resources_for(data),
-        world=world,
-        tensorboard=tensorboard,
-        progress=_told(listener, network.name),
-    )
+    try:
+        return run(
+            recipe,
+            network,
+            opened,
+            folder,
+            start=start,
+            teacher=teacher,
+            resources=resources or resources_for(data),
+            world=world,
+            tensorboard=tensorboard,
+            progress=_told(listener, network.name),
+        )
+    except WorkspaceError as error:
+        if not (fresh and begun_in(folder)):
+            raise
+        raise WorkspaceError(
+            f"{error}: with --fresh it begins anew, without --fresh the same command goes on where it stopped"
+        ) from error
 
 
 def shared_resources(

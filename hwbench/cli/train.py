@@ -18,18 +18,12 @@ from hwbench.cli.generated import add_command
 from hwbench.cli.listening import listening
 from hwbench.cli.output import emit
 from hwbench.cli.signals import GOES_ON
-from hwbench.errors import WorkspaceError
 from hwbench.torchrun import SaidElsewhere, leads
 
 
 def _train(request: TrainRequest, as_json: bool) -> None:
     with _speaking() as listener:
-        try:
-            result = train(request, listener)
-        except WorkspaceError as error:
-            if not request.fresh:
-                raise
-            raise WorkspaceError(f"{error}: with --fresh it begins anew, {_after(request)}") from error
+        result = train(request, listener)
     _emit(result.to_json(), as_json)
 
 

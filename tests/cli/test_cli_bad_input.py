@@ -597,8 +597,7 @@ def test_no_space_left(workspace: Path, mode: str, room: int, reason: str) -> No
     for command, status, out, err in answers[:-1]:
         assert (status, out) == (2, ""), (command, err)
         check_message(err, "cannot write ", places[command], reason, *NEXT)
-        going_on = "with --fresh it begins anew, without --fresh the same command goes on where it stopped"
-        assert (going_on in err) == ("--fresh" in command)
+        assert "without --fresh" not in err  # nothing was trained that would go on
     assert answers[-1][1] == 0
     after = contents(workspace)
     assert lost(before, after) == []

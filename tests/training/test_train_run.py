@@ -1,6 +1,7 @@
 import hashlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import types
@@ -15,10 +16,12 @@ from torch import nn
 import hwbench
 import hwbench.cli.train  # registers the commands
 import hwbench.data.builtin
+from hwbench import TrainRequest
+from hwbench.api.listener import Listener, StageProgress
 from hwbench.cli.main import main
 from hwbench.data import ClipSpec, FailurePolicy
 from hwbench.data.synthetic import prepare
-from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.errors import InvalidFile, InvalidValue, WorkspaceError
 from hwbench.specs import BlockSpec, Network, TensorSpec
 from hwbench.training import (
     CHECKPOINT,
@@ -277,6 +280,49 @@ def test_the_command_line(workspace: Workspace, capsys: pytest.CaptureFixture[st
     assert (tested["videos"], tested["views"], tested["data"]) == (8, 6, "synthetic")
     _, tested, _ = run(capsys, "test", checkpoint, "--clips", "1", "--crops", "1", "--threads", "1", "--json")
     assert tested["top1"] == result["top1"]
+
+
+class Filling(Listener):
+    """Leaves no room for any file from a point of a run."""
+
+    def __init__(self, after: str) -> None:
+        self.after = after
+
+    def progress(self, at: StageProgress) -> None:
+        if self.after == "nothing":
+            self._fill()
+
+    def trained(self, at: TrainingProgress) -> None:
+        if self.after == "a step":
+            self._fill()
+
+    def _fill(self) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+@pytest.mark.parametrize(("after", "told"), [("nothing", False), ("a step", True)])
+def test_a_run_begun_anew_that_has_no_room_is_said_to_go_on_where_something_is_stored(
+    workspace: Workspace, after: str, told: bool
+) -> None:
+    request = TrainRequest(architecture=ARCHITECTURE, epochs=2, threads=1, out=workspace.root / "mine", fresh=True)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(WorkspaceError, match="cannot write") as refused:
+            hwbench.train(request, Filling(after), workspace=workspace)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    going_on = ": with --fresh it begins anew, without --fresh the same command goes on where it stopped"
+    assert str(refused.value).endswith(going_on) == told
+
+
+def test_starting_over_outside_a_workspace_says_nothing_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, _, talk = run(capsys, "train", ARCHITECTURE, "--fresh")
+    assert status == 2
+    assert "no workspace" in talk
+    assert "--fresh" not in talk
 
 
 HOLDING = """
