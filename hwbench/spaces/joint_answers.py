@@ -108,7 +108,7 @@ def _is_counted(budgets: Sequence[Budget], peaks: Sequence[PeakLimit], limits: S
 
 
 def _one_larger(budgets: Sequence[Budget], costs: JointCosts | None) -> Iterator[str]:
-    """For each budget the least that it may be, where the others stay."""
+    """For each budget the least that it may be, where the others stay; none where the search for it is too long."""
     if costs is None or len(budgets) == 1:
         return
     lost = _lost(costs)

@@ -11,6 +11,7 @@ Sources: Lagrangian bounds of multidimensional knapsack problems (Kellerer, Pfer
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -43,6 +44,8 @@ class JointProblem:
         gains: By stage: shape (input sizes, activations, choices), or what is broadcast to it: what choices score.
         floor: A member is wanted that scores more.
         any_will_do: The first member that is within the budgets is the answer.
+        most_chunks: So many chunks of partial networks are followed at most; then the best member seen so far is
+            given.
     """
 
     costs: JointCosts
@@ -51,7 +54,9 @@ class JointProblem:
     gains: Sequence[Floats]
     floor: float = -np.inf
     any_will_do: bool = False
+    most_chunks: float = math.inf
     best: BestChoices | None = field(default=None, init=False)
+    chunks: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         known = np.isfinite(self.costs.least)
@@ -75,8 +80,8 @@ class JointProblem:
 
     @property
     def done(self) -> bool:
-        """Whether the best member is known."""
-        return self.any_will_do and self.best is not None
+        """Whether nothing more is looked for."""
+        return (self.any_will_do and self.best is not None) or self.chunks >= self.most_chunks
 
     def beaten(self, bounds: Floats) -> Mask:
         """Whether nothing below these bounds is better than what is there."""
@@ -199,6 +204,7 @@ class _Search:
             chunk = chunk.taken(np.flatnonzero(~self.problem.beaten(self._bounds(number, chunk))))
             if not len(chunk.score):
                 continue
+            self.problem.chunks += 1
             further = self._further(number, chunk)
             if number == len(self.problem.gains) - 1:
                 self._offer(further)

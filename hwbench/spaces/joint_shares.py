@@ -12,6 +12,9 @@ from hwbench.spaces.walk import Floats
 # Rounds in which the weights of the budgets are learned, and halvings of what is not known of the smallest share.
 _ROUNDS = 60
 _HALVINGS = 14
+# About a second. Most answers take a hundred; with 30 choices of 4 values the search may not end, and what it has seen
+# so far is far from the least.
+_MOST_CHUNKS = 5_000
 # Shares that are closer to each other are one.
 TOLERANCE = 1e-3
 
@@ -46,12 +49,17 @@ def any_within(costs: JointCosts, limits: Floats | None = None) -> bool:
 
 
 def smallest_of(costs: JointCosts, budget: int, limits: Floats) -> BestChoices | None:
-    """The member that costs least under one budget while it is within shares of the others; None: there is none."""
+    """The member that costs least under one budget while it is within shares of the others.
+
+    None: there is none, or too many members are close to each other to find it.
+    """
     most = costs.least + costs.most_ahead()[0][:, :, 0].T
     free = limits.copy()
     free[budget] = most[np.isfinite(most).all(axis=1), budget].max()
     gains = [-stage[budget] for stage in costs.stages]
-    return JointProblem(costs, free, -costs.least[:, budget], gains).solve()
+    problem = JointProblem(costs, free, -costs.least[:, budget], gains, most_chunks=_MOST_CHUNKS)
+    member = problem.solve()
+    return None if problem.chunks >= _MOST_CHUNKS else member
 
 
 def spent(costs: JointCosts, member: BestChoices) -> Floats:

@@ -297,6 +297,19 @@ def test_whole_costs_are_answered_with_whole_budgets():
             assert (kg, litres)[at] == min(one[at] for one in sums if one[other] <= (2, 1)[other])
 
 
+def test_more_of_one_budget_is_left_out_where_the_search_for_the_least_would_not_end():
+    """On three budgets of 30 choices with 4 values, one of them near the least that any member costs."""
+    rng = np.random.default_rng(1)
+    costs = {name: {f"c{i}": dict(enumerate(rng.random(4))) for i in range(30)} for name in ("a", "b", "c")}
+    least = {name: sum(min(row.values()) for row in rows.values()) for name, rows in costs.items()}
+    budgets = {name: share * least[name] for name, share in (("a", 2.2), ("b", 2.2), ("c", 1.001))}
+    with pytest.raises(InfeasibleBudget, match="try for example a = ") as error:
+        JointSet.of_named_costs(costs, budgets)
+    assert "alone" not in str(error.value)
+    larger = dict(zip(costs, map(float, re.findall(r"= (\S+)", str(error.value)))))
+    assert JointSet.of_named_costs(costs, larger).count
+
+
 mixed_costs = st.integers(1, 4).flatmap(
     lambda choices: st.lists(
         st.lists(
