@@ -121,7 +121,10 @@ def command_class(request: type[Any]) -> type[TyperCommand]:
 
 
 def _refuse_taken(words: list[str], request: type[Any]) -> None:
-    """Where an argument is missing, refuses an option that stands alone and took the word behind it for its value."""
+    """Where an argument is missing, names an option that may stand alone and took the word behind it for its value.
+
+    The word may be either: the argument in the wrong place, or a value of the option, where the argument was forgotten.
+    """
     argument = next(one for one in fields_of(request) if one.option.argument)
     options = {one.label: one.option for one in fields_of(request) if one.option.alone is not None}
     for word, taken in pairwise(words):
@@ -129,7 +132,8 @@ def _refuse_taken(words: list[str], request: type[Any]) -> None:
             how = options[word]
             value, place = (how.metavar or "value").strip("[]"), argument.option.metavar or argument.label
             raise InvalidValue(
-                f"{word} took {taken!r} for its {value}; put {place} before {word}, or write {word}={how.alone}"
+                f"{place} is missing: {word} took {taken!r} for its {value}; "
+                f"where {taken!r} is meant as {place}, put it before {word}"
             )
 
 

@@ -149,7 +149,7 @@ def test_an_option_without_a_value(kitchen, words, oven):
 def test_an_option_that_took_the_argument_for_its_value_is_named(kitchen):
     done, given = typed(kitchen, "cook", "--pot", "p", "--oven", "soup")
     assert (str(done.exception), given) == (
-        "--oven took 'soup' for its value; put DISH before --oven, or write --oven=any",
+        "DISH is missing: --oven took 'soup' for its value; where 'soup' is meant as DISH, put it before --oven",
         None,
     )
     _, given = typed(kitchen, "cook", "--pot", "p", "--oven=any", "soup")
@@ -161,8 +161,9 @@ def test_an_option_that_took_the_argument_for_its_value_is_named(kitchen):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("bench --sustained zoo:x3d-xs", "'zoo:x3d-xs' for its TIME; put MODEL before --sustained, or write"),
-        ("devices add --adb phone", "'phone' for its SERIAL; put NAME before --adb, or write --adb="),
+        ("bench --sustained zoo:x3d-xs", "MODEL is missing: --sustained took 'zoo:x3d-xs' for its TIME; where"),
+        ("bench --sustained 15min --device local", "where '15min' is meant as MODEL, put it before --sustained\n"),
+        ("devices add --adb SERIAL1", "NAME is missing: --adb took 'SERIAL1' for its SERIAL; where 'SERIAL1' is meant"),
     ],
 )
 def test_options_that_may_stand_alone_come_behind_the_argument(capsys, words, said):
