@@ -377,7 +377,9 @@ def _in_a_row(parts: Sequence[tuple[str, nn.Module]]) -> nn.Sequential:
     row = nn.Sequential()
     for place, (name, part) in enumerate(parts):
         plain = name.replace(".", "_")
-        row.add_module(f"{place}_{plain}" if hasattr(row, plain) else plain, part)
+        while hasattr(row, plain):
+            plain = f"{place}_{plain}"
+        row.add_module(plain, part)
     return row
 
 

@@ -66,12 +66,13 @@ class Alike(nn.Module):
     def __init__(self):
         super().__init__()
         self.stem, self.pool, self.flat = stem(), nn.AdaptiveAvgPool3d(1), nn.Flatten()
-        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.named, self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
         self.blocks = [
-            ("stem", self.stem), ("pool", self.pool), ("half", self.flat), ("fc", self.first), ("fc", self.second),
+            ("stem", self.stem), ("pool", self.pool), ("half", self.flat),
+            ("3_fc", self.named), ("fc", self.first), ("fc", self.second),
         ]
     def forward(self, x):
-        return self.second(self.first(self.flat(self.pool(self.stem(x)))))
+        return self.second(self.first(self.named(self.flat(self.pool(self.stem(x))))))
 
 def alike():
     return Alike()
@@ -358,8 +359,8 @@ def test_blocks_behind_the_last_clip_are_all_there_whatever_they_are_called(pack
     model = loaded(package, "alike")
     module, clip = network(model.network).eval(), torch.randn(1, 3, 4, 10, 10)
     whole = model.network.blocks[-1]
-    assert sum(parameter.numel() for parameter in build(whole).parameters()) == 2 * (4 * 4 + 4)
-    assert whole.number("weights") == 2 * 4 * 4  # without those that are added
+    assert sum(parameter.numel() for parameter in build(whole).parameters()) == 3 * (4 * 4 + 4)
+    assert whole.number("weights") == 3 * 4 * 4  # without those that are added
     assert module(clip).shape == (1, 4)
 
 
