@@ -255,41 +255,41 @@ def train(
             progress=progress,
             validated=validated,
         )
-    assert result.scores is not None  # there is a validation set
-    failures = result.failures.merged(result.scores.failures)
-    by_video = result.scores.by_video
-    metrics = {
-        "top1": result.scores.top1,
-        "top5": result.scores.top5,
-        "videos": float(result.scores.videos),
-        "epochs": float(recipe.epochs),
-        "steps": float(result.steps),
-        "seconds": result.seconds,
-        "lost_samples": float(failures.samples),
-        **({} if by_video is None else {"chance": by_video.chance, **by_video.measures()}),
-    }
-    clip, source = data.training.clip, data.source
-    checkpoint = Checkpoint(
-        network,
-        classes,
-        recipe,
-        clip,
-        metrics,
-        source,
-        facts,
-        failures.causes,
-        data.normalisation,
-        picture=data.picture,
-        flow=data.reading.flow,
-    )
-    weights: Weights = module.state_dict()
-    if isinstance(start, FineTuning):
-        checkpoint = replace(checkpoint, quantization=start.quantization)
-        weights = packed(module, start.original())
-    if world.leads:
-        _save_scores(run_dir, result.scores)
-        checkpoint = save_checkpoint(path, checkpoint, weights)
-        remove_states(run_dir)
+        assert result.scores is not None  # there is a validation set
+        failures = result.failures.merged(result.scores.failures)
+        by_video = result.scores.by_video
+        metrics = {
+            "top1": result.scores.top1,
+            "top5": result.scores.top5,
+            "videos": float(result.scores.videos),
+            "epochs": float(recipe.epochs),
+            "steps": float(result.steps),
+            "seconds": result.seconds,
+            "lost_samples": float(failures.samples),
+            **({} if by_video is None else {"chance": by_video.chance, **by_video.measures()}),
+        }
+        clip, source = data.training.clip, data.source
+        checkpoint = Checkpoint(
+            network,
+            classes,
+            recipe,
+            clip,
+            metrics,
+            source,
+            facts,
+            failures.causes,
+            data.normalisation,
+            picture=data.picture,
+            flow=data.reading.flow,
+        )
+        weights: Weights = module.state_dict()
+        if isinstance(start, FineTuning):
+            checkpoint = replace(checkpoint, quantization=start.quantization)
+            weights = packed(module, start.original())
+        if world.leads:
+            _save_scores(run_dir, result.scores)
+            checkpoint = save_checkpoint(path, checkpoint, weights)
+            remove_states(run_dir)
     return Trained(world.share(checkpoint))
 
 

@@ -25,6 +25,7 @@ from hwbench.errors import InvalidFile, InvalidValue, WorkspaceError
 from hwbench.specs import BlockSpec, Network, TensorSpec
 from hwbench.training import (
     CHECKPOINT,
+    Checkpoint,
     Recipe,
     TrainingProgress,
     build,
@@ -40,6 +41,7 @@ from hwbench.training import (
 )
 from hwbench.training.description import read_description
 from hwbench.training.loop import fingerprint
+from hwbench.training.run_lock import is_trained_now
 from hwbench.training.state import STEP, check_same_run
 from hwbench.workspace import Workspace
 
@@ -125,6 +127,20 @@ def test_a_run_that_another_process_ends_meanwhile_is_not_trained_again(
     assert not first[0].finished_before
     assert second.finished_before
     assert second.checkpoint == first[0].checkpoint
+
+
+def test_a_run_is_trained_by_one_process_until_its_checkpoint_is_stored(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save(path: Path, *arguments: object) -> Checkpoint:
+        held.append(is_trained_now(path.parent))
+        return save_checkpoint(path, *arguments)
+
+    held: list[bool] = []
+    monkeypatch.setattr("hwbench.training.run.save_checkpoint", save)
+    train(RECIPE, NETWORK, open_data(workspace, "synthetic", (4, 16, 16), RECIPE), tmp_path / "run")
+    assert held == [True]
+    assert not is_trained_now(tmp_path / "run")
 
 
 def test_a_run_says_what_it_is_before_its_first_step_and_keeps_what_another_said(
