@@ -109,7 +109,8 @@ class Device:
         if probe.offline and len(probe.offline) <= len(probe.cpus):
             off, mend = f"{_switched_off(probe.offline)} now, ", f"{_switch_on(probe.offline)}. "
         if probe.turbo_on and self.fingerprint not in ("", probe.fingerprint):
-            off, mend = f"{off}turbo is off now, ", f"{mend}To switch turbo on, there as root: {probe.turbo_on}. "
+            off = f"{off}turbo is off now, "
+            mend = f"{mend}If turbo was on when the device was added, switch it on, there as root: {probe.turbo_on}. "
         if self.fingerprint not in ("", probe.fingerprint):
             wrong = (
                 f"expected fingerprint {self.fingerprint}, got {probe.fingerprint} ({found}): {off}it was updated, or"

@@ -185,7 +185,10 @@ def test_turbo_that_something_else_has_switched_off_is_told_with_the_way_back(sw
     assert added.fingerprint == parse(X86 + clock.format(4800000)).fingerprint, "those of before stay valid"
     device = Device("nuc", "ssh", fingerprint=added.fingerprint, unit="1" * 16)
     device.recognise(added)
-    said = rf"turbo is off now, it was updated, or it is another one. To switch turbo on, .* root: echo {on} > {path}. "
+    said = (
+        "turbo is off now, it was updated, or it is another one. If turbo was on when the device was added, switch it "
+        rf"on, there as root: echo {on} > {path}. "
+    )
     with pytest.raises(DeviceError, match=said):
         device.recognise(now)
     with pytest.raises(DeviceError, match=r"one of the same kind, but it is another one\. To go on"):
