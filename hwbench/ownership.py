@@ -11,6 +11,7 @@ import contextlib
 import grp
 import os
 import pwd
+import shlex
 import stat
 from functools import cache
 from pathlib import Path
@@ -68,14 +69,27 @@ def who_else(path: Path) -> str:
     return _who_else(path, above=False)
 
 
+def make_closed_folder(path: Path) -> None:
+    """Makes a folder, and those above it that are missing, which only we can write, whatever the umask is.
+
+    Folders that are there stay as they are.
+
+    Raises:
+        OSError: As ``Path.mkdir``.
+    """
+    if not path.is_dir():
+        make_closed_folder(path.parent)
+        path.mkdir(mode=0o755, exist_ok=True)
+
+
 def make_own_folder(path: Path, holds: str) -> None:
-    """Makes a folder that nobody else can write, whatever the umask is, or checks the one that is there.
+    """Makes a folder as ``make_closed_folder`` does, or checks the one that is there.
 
     Raises:
         WorkspaceError: As ``check_own``.
         OSError: It cannot be made.
     """
-    path.mkdir(mode=0o755, parents=True, exist_ok=True)
+    make_closed_folder(path)
     check_own(path, holds)
 
 
@@ -107,11 +121,16 @@ def _who_else(path: Path, *, above: bool) -> str:
 
 
 def _refused(path: Path, stranger: str, holds: str, root: Path) -> WorkspaceError:
-    mend = "" if stranger.startswith("belongs") else f"take that away: chmod go-w {path}; or, "
+    mend = "" if stranger.startswith("belongs") else f"take that away: chmod go-w {_typed(path)}; or, "
     return WorkspaceError(
         f"{path} {stranger}, and {holds}: expected what only you can change; {mend}if you trust all who can, "
-        f"tell so: export {SAFE_DIRECTORY}={root}"
+        f"tell so: export {SAFE_DIRECTORY}={_typed(root)}"
     )
+
+
+def _typed(path: Path) -> str:
+    """As a word of a shell."""
+    return shlex.quote(str(path))
 
 
 def _trusted(path: Path) -> bool:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from hwbench.errors import WorkspaceError
 from hwbench.locks import has_no_locks, without_locks
+from hwbench.ownership import make_closed_folder
 from hwbench.units import parse_bytes
 
 # The builds of one space take up to a GiB. This holds those of ten; what is more are builds of older sources and
@@ -89,12 +90,10 @@ def use(root: Path) -> None:
     key = (os.getpid(), root.absolute())
     if key in _using:
         return
-    with contextlib.suppress(OSError, WorkspaceError):
-        (root / USERS).mkdir(parents=True, exist_ok=True)
-        with _turn(root, fcntl.LOCK_SH):
-            descriptor, name = tempfile.mkstemp(dir=root / USERS, prefix=f"{os.getpid()}-", suffix=".lock")
-            _using[key] = _User(descriptor, Path(name).stat().st_mtime_ns)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with contextlib.suppress(OSError, WorkspaceError), _turn(root, fcntl.LOCK_SH):
+        descriptor, name = tempfile.mkstemp(dir=root / USERS, prefix=f"{os.getpid()}-", suffix=".lock")
+        _using[key] = _User(descriptor, Path(name).stat().st_mtime_ns)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def stamp(root: Path, path: Path) -> None:
@@ -250,7 +249,7 @@ def _first_began_ns(root: Path) -> int | None:
 @contextlib.contextmanager
 def _turn(root: Path, how: int) -> Iterator[None]:
     """No process begins to use a folder (shared) while another removes what nobody uses (exclusive)."""
-    (root / USERS).mkdir(parents=True, exist_ok=True)
+    make_closed_folder(root / USERS)
     with (root / USERS / _TURN).open("a") as file:
         try:
             fcntl.flock(file, how)

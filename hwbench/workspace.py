@@ -20,7 +20,7 @@ from pathlib import Path
 
 from hwbench.durable import make_folder, sync_folder
 from hwbench.errors import UnknownName, WorkspaceError
-from hwbench.ownership import check_above, check_own
+from hwbench.ownership import check_above, check_own, keep_to_us, make_closed_folder
 from hwbench.registry import suggest
 
 PARTS = ("search_spaces", "profiles", "zoo", "experiments")
@@ -92,16 +92,21 @@ class Workspace:
 
     @classmethod
     def create(cls, root: str | Path) -> Workspace:
-        """Makes a workspace with the shipped spaces, device files and cards; existing files are left as they are."""
+        """Makes a workspace with the shipped spaces, device files and cards; existing files are left as they are.
+
+        Nobody else can write what is made, whatever the umask is.
+        """
         root = Path(root)
         with writing(root):
-            for folder in (root, *(root / part for part in PARTS)):  # not for all to write, whatever the umask is
-                folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            for part in PARTS:
+                make_closed_folder(root / part)
             for part in PARTS[:3]:
                 for source in sorted(_shipped_files(part)):
                     target = root / source.relative_to(shipped())
                     if not target.exists():  # a part of a file would be left as it is for ever
+                        make_closed_folder(target.parent)
                         write_bytes(target, source.read_bytes())
+                        keep_to_us(target)
         return cls(root)
 
     @property

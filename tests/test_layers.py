@@ -42,6 +42,7 @@ NEIGHBOURS = {
     ("room", "units"): "a limit is a size",
     ("room", "locks"): "a running process locks what it uses",
     ("room", "errors"): "what is used cannot be told without locks, which is a WorkspaceError",
+    ("room", "ownership"): "what lies in a cache is run: only we can write the folder",
     ("locks", "errors"): "a file system without locks is a WorkspaceError",
     ("torchrun", "errors"): "a process that another one ended says nothing",
     ("toml_fields", "documents"): "a file is bounded before its keys are looked at",

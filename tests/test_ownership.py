@@ -1,6 +1,9 @@
 """A workspace that somebody else can change is refused, as git and ssh refuse: it names programs that are run."""
 
 import os
+import re
+import shlex
+import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,9 +13,14 @@ import pytest
 
 from hwbench import ownership
 from hwbench.cli.main import main
+from hwbench.devices import Device
+from hwbench.devices.device_file import write_device
+from hwbench.devices.known_hosts import HostKey, record
 from hwbench.errors import WorkspaceError
 from hwbench.interpreter import python_command, python_environment
-from hwbench.ownership import SAFE_DIRECTORY, check_own, who_else
+from hwbench.ownership import SAFE_DIRECTORY, check_own, make_closed_folder, who_else
+from hwbench.room import use
+from hwbench.specs import LOCAL
 from hwbench.workspace import Workspace, shipped, temporary_beside, write_bytes
 
 # Of nobody here; chown needs root.
@@ -162,14 +170,44 @@ def test_19_02_the_command_says_it_in_one_line(workspace, monkeypatch, capsys):
     assert not end.value.code
 
 
-def test_19_02_a_workspace_is_ours_whatever_the_umask_is(tmp_path):
+@pytest.fixture
+def no_umask():
     before = os.umask(0)
-    try:
-        made = Workspace.create(tmp_path / "a" / "bench")
-        made.cache.mkdir(exist_ok=True)
-        assert who_else(made.root) == who_else(made.root / "profiles") == who_else(made.state) == ""
-    finally:
-        os.umask(before)
+    yield
+    os.umask(before)
+
+
+def test_19_02_a_workspace_is_ours_whatever_the_umask_is(tmp_path, no_umask):
+    """All that ``init``, ``devices add`` and the first build make, and the folders above it."""
+    made = Workspace.create(tmp_path / "a" / "b" / "bench")
+    write_device(made, Device("box", LOCAL, workspace=made))
+    key = HostKey("pi5", "ssh-ed25519", b"key")
+    record(made.root / "profiles" / "pi5" / "known_hosts", key)
+    use(made.cache)
+    assert all(made.device(name).is_file() for name in made.names("profiles"))
+    assert Workspace.find(made.root / "experiments") == made
+    open_to_others = [path for path in (made.root, *made.root.rglob("*")) if path.is_dir() and who_else(path)]
+    assert open_to_others == []
+    assert who_else(made.root / "profiles" / "pi5" / "known_hosts") == ""
+
+
+def test_19_02_a_folder_that_is_there_keeps_its_rights(tmp_path, no_umask):
+    """Also one that others may write: nobody asked to take that from them."""
+    (tmp_path / "shared").mkdir()
+    make_closed_folder(tmp_path / "shared" / "new" / "newer")
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("shared", "shared/new", "shared/new/newer")]
+    assert modes == [0o777, 0o755, 0o755]
+
+
+def test_19_02_what_to_type_is_one_word_of_a_shell(tmp_path):
+    made = Workspace.create(tmp_path / "u m" / "it's")
+    made.root.chmod(0o777)
+    with pytest.raises(WorkspaceError) as error:
+        Workspace.find(made.root)
+    command = re.search(r"chmod go-w .*(?=; or)", str(error.value))[0]
+    subprocess.run(["sh", "-c", command], check=True)
+    assert Workspace.find(made.root) == made
+    assert f"export {SAFE_DIRECTORY}={shlex.quote(str(made.root))}" in str(error.value)
 
 
 def test_19_02_the_checkout_that_runs_is_as_good_as_its_code(tmp_path):

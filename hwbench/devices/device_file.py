@@ -8,10 +8,11 @@ from dataclasses import fields
 from pathlib import Path
 
 from hwbench.devices.device import Device
+from hwbench.ownership import keep_to_us, make_closed_folder
 from hwbench.printable import printable
 from hwbench.specs import LOCAL
 from hwbench.toml_fields import SCHEMA
-from hwbench.workspace import Workspace, write_text
+from hwbench.workspace import Workspace, write_text, writing
 
 # A comment of a file that people read; getprop may say anything.
 MAX_NOTE = 300
@@ -20,11 +21,16 @@ MAX_NOTE = 300
 def write_device(workspace: Workspace, device: Device, notes: Sequence[str] = ()) -> Path:
     """Writes the file of a device into the workspace, over one that is there; returns its path.
 
+    Nobody else can write it, nor a folder that is made for it, whatever the umask is.
+
     Raises:
         WorkspaceError: It cannot be written.
     """
     path = workspace.root / "profiles" / device.name / "device.toml"
-    write_text(path, device_toml(device, notes))
+    with writing(path):
+        make_closed_folder(path.parent)
+        write_text(path, device_toml(device, notes))
+        keep_to_us(path)
     return path
 
 

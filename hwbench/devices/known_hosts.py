@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hwbench.errors import DeviceError, WorkspaceError
-from hwbench.workspace import write_bytes
+from hwbench.ownership import keep_to_us, make_closed_folder
+from hwbench.workspace import write_bytes, writing
 
 SSH_PORT = 22
 
@@ -112,9 +113,13 @@ def record(path: Path, key: HostKey, files: Iterable[Path] = ()) -> None:
             "command again"
         ) from error
     target = Path(os.path.realpath(path))
-    write_bytes(target, _recorded(data, key))
-    if mode is not None:
-        target.chmod(mode)
+    with writing(target):
+        make_closed_folder(target.parent)
+        write_bytes(target, _recorded(data, key))
+        if mode is None:
+            keep_to_us(target)  # the umask may have left it to others
+        else:
+            target.chmod(mode)
 
 
 class _HostEntry(NamedTuple):

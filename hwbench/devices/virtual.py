@@ -17,6 +17,7 @@ from hwbench.devices.attached import server_runs
 from hwbench.documents import read_json
 from hwbench.errors import DeviceError, MissingDependency
 from hwbench.interpreter import python_command, python_environment
+from hwbench.ownership import make_closed_folder
 
 if TYPE_CHECKING:
     from hwbench.devices import Device
@@ -48,7 +49,7 @@ def start(workspace: Workspace, name: str, over: str) -> Device:
             del _started[process.pid]
     folder = _record(workspace, name).parent
     with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_closed_folder(folder)
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             python_command(PROGRAM, over, _serial(workspace, name)),

@@ -6,6 +6,7 @@ needs memory that all processes share: it fails on network disks, and between co
 
 from __future__ import annotations
 
+import shlex
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -127,9 +128,10 @@ class Database:
             raise
 
     def _advice(self, problem: str) -> str:
+        old, new = shlex.quote(str(self.path)), shlex.quote(f"{self.path}.old")
         return (
             f"{self.path} is not a measurement store of this version: {problem}. Move it away and run the command "
-            f"again: mv {self.path} {self.path}.old (published tables in profiles/ are separate files)"
+            f"again: mv {old} {new} (published tables in profiles/ are separate files)"
         )
 
 
