@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
+from hwbench.control_group import OWN, ControlGroup
+
 _PACKAGE = Path(__file__).resolve().parent
 _SAFE_PATH = "PYTHONSAFEPATH"
 # Of libgomp: how often a thread looks before it sleeps; by itself 300,000 times, where it has a core of its own.
@@ -23,9 +25,10 @@ SPINS, FEW_SPINS = "GOMP_SPINCOUNT", "10000"
 _WAITING = frozenset((SPINS, "OMP_WAIT_POLICY"))
 
 
-def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def cores(group: ControlGroup = OWN) -> int:
+    """Processors that this process may use: by its affinity, and by the limits of its container."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(usable, group.cores() or usable)
 
 
 def last_words(process: subprocess.Popen[bytes], log: IO[bytes]) -> str:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from hwbench.cli.main import main
+from hwbench.control_group import ControlGroup
 from hwbench.interpreter import (
+    cores,
     inherited_path,
     python_command,
     python_environment,
@@ -161,3 +163,83 @@ def test_a_command_shares_cores_and_a_measured_process_waits_as_its_engine_does(
     )
     done = subprocess.run(python_command("runner"), env=python_environment(), capture_output=True, text=True)
     assert f"spins {kept}" in done.stderr
+
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def group(tmp_path):
+    """Control groups as files: what a process is in, and what they say."""
+
+    def made(membership, files):
+        for name, text in files.items():
+            (tmp_path / "mount" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "mount" / name).write_text(text)
+        (tmp_path / "cgroup").write_text(membership)
+        return ControlGroup(tmp_path / "mount", tmp_path / "cgroup")
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "found"),
+    [
+        ("0::/\n", {"cpu.max": "200000 100000\n"}, 2),
+        ("0::/\n", {"cpu.max": "150000 100000\n"}, 2),
+        ("0::/\n", {"cpu.max": "50000 100000\n"}, 1),
+        ("0::/\n", {"cpu.max": "max 100000\n"}, None),
+        ("0::/\n", {"cpu.max": "100000"}, None),
+        ("0::/\n", {}, None),
+        ("", {"cpu.max": "200000 100000\n"}, None),
+        ("nonsense\n", {"cpu.max": "a b"}, None),
+        # the limits of all groups above hold
+        ("0::/pods/one\n", {"pods/one/cpu.max": "400000 100000\n", "pods/cpu.max": "300000 100000\n"}, 3),
+        # a container whose path is that of the host, and whose own group is mounted as the top
+        ("0::/system.slice/docker-1.scope\n", {"cpu.max": "200000 100000\n"}, 2),
+        ("0::/../other\n", {"cpu.max": "200000 100000\n", "../other/cpu.max": "100000 100000\n"}, 2),
+        # version 1
+        (
+            "5:memory:/docker/1\n4:cpu,cpuacct:/docker/1\n",
+            {"cpu,cpuacct/cpu.cfs_quota_us": "300000\n", "cpu,cpuacct/cpu.cfs_period_us": "100000\n"},
+            3,
+        ),
+        ("4:cpu:/a\n", {"cpu/a/cpu.cfs_quota_us": "-1\n", "cpu/a/cpu.cfs_period_us": "100000\n"}, None),
+        ("3:cpuset:/a\n", {"cpuset/a/cpu.cfs_quota_us": "1000\n", "cpuset/a/cpu.cfs_period_us": "1000\n"}, None),
+    ],
+)
+def test_processors_of_a_container(group, membership, files, found):
+    limits = group(membership, files)
+    assert limits.cores() == found
+    assert cores(limits) == min(len(os.sched_getaffinity(0)), found or sys.maxsize)
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "found"),
+    [
+        ("0::/\n", {"memory.max": f"{8 * GIB}\n", "memory.current": f"{3 * GIB}\n"}, 5 * GIB),
+        ("0::/\n", {"memory.max": f"{GIB}\n", "memory.current": f"{2 * GIB}\n"}, 0),
+        ("0::/\n", {"memory.max": "max\n", "memory.current": f"{3 * GIB}\n"}, None),
+        # read files fill the group up, and give way
+        (
+            "0::/\n",
+            {
+                "memory.max": f"{8 * GIB}\n",
+                "memory.current": f"{8 * GIB}\n",
+                "memory.stat": f"anon 1\ninactive_file {6 * GIB}\n",
+            },
+            6 * GIB,
+        ),
+        (
+            "7:memory:/a\n",
+            {
+                "memory/a/memory.limit_in_bytes": f"{4 * GIB}\n",
+                "memory/a/memory.usage_in_bytes": f"{GIB}\n",
+                "memory/a/memory.stat": f"inactive_file 1\ntotal_inactive_file {GIB}\n",
+            },
+            4 * GIB,
+        ),
+    ],
+)
+def test_memory_of_a_container(group, membership, files, found):
+    assert group(membership, files).free_bytes() == found

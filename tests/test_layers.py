@@ -16,7 +16,7 @@ PACKAGE = ROOT / "hwbench"
 # From bottom to top. A module imports from lower levels, and from its own package.
 BOTTOM = {
     *("errors", "units", "registry", "workspace", "printable", "interpreter", "ownership", "durable", "documents"),
-    *("toml_fields", "frames", "torchrun", "room", "linear_algebra", "locks"),
+    *("toml_fields", "frames", "torchrun", "room", "linear_algebra", "locks", "control_group"),
 }
 LEVELS = (
     BOTTOM,
@@ -43,6 +43,7 @@ NEIGHBOURS = {
     ("room", "locks"): "a running process locks what it uses",
     ("room", "errors"): "what is used cannot be told without locks, which is a WorkspaceError",
     ("room", "ownership"): "what lies in a cache is run: only we can write the folder",
+    ("interpreter", "control_group"): "a container leaves fewer processors than the machine has",
     ("locks", "errors"): "a file system without locks is a WorkspaceError",
     ("torchrun", "errors"): "a process that another one ended says nothing",
     ("toml_fields", "documents"): "a file is bounded before its keys are looked at",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.requests import option, request
 from hwbench.errors import HwbenchError, MissingDependency
+from hwbench.interpreter import cores
 from hwbench.units import format_bytes
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def doctor(
     request = request or DoctorRequest(clean=False)
     cleaned = _clean(workspace, listener) if request.clean else None
     findings = (*_machine(listener), *_packages(), *_plugins(), *_programs(), *_workspace(workspace))
-    return DoctorResult(_cpus(), findings, cleaned)
+    return DoctorResult(cores(), findings, cleaned)
 
 
 def _machine(listener: Listener) -> Iterator[InstallationFinding]:
@@ -146,7 +147,7 @@ def _machine(listener: Listener) -> Iterator[InstallationFinding]:
         yield InstallationFinding("local device", False, "cannot be measured", str(error), needed=False)
         return
     yield InstallationFinding(
-        "processors", True, f"{_cpus()} usable, {probe.arch}, {probe.model}, governor {probe.governor}"
+        "processors", True, f"{cores()} usable, {probe.arch}, {probe.model}, governor {probe.governor}"
     )
     for one in looked_at:
         if one.name not in ("space", "governor"):  # told of the workspace, and above
@@ -298,7 +299,3 @@ def _clean(workspace: Workspace | str | Path | None, listener: Listener) -> dict
         kept = f", {format_bytes(room.kept_bytes)} is in use and stays" if room.kept_bytes else ""
         listener.say(f"{folder}: {format_bytes(room.removed_bytes)} removed{kept}")
     return rooms
-
-
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import selectors
 import subprocess
 import tempfile
@@ -23,8 +22,9 @@ from types import TracebackType
 from typing import IO, Any
 
 from hwbench import errors
+from hwbench.control_group import OWN, ControlGroup
 from hwbench.errors import HwbenchError
-from hwbench.interpreter import last_words, python_command, python_environment
+from hwbench.interpreter import cores, last_words, python_command, python_environment
 from hwbench.measure.cache import ArtifactCache, artifact_from_json
 from hwbench.specs import Artifact, Workload
 from hwbench.specs.kinds.by_hand import is_by_hand, model_of
@@ -58,13 +58,15 @@ def build_all(
         yield from builder.build(workloads)
 
 
-def default_processes() -> int:
-    """As many workers as there are processors for us and memory for them, at least one."""
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(processors, _available_bytes() // WORKER_BYTES))
+def default_processes(group: ControlGroup = OWN) -> int:
+    """As many workers as there are processors for us and memory for them, at least one; of a container, its own."""
+    free_bytes, available_bytes = group.free_bytes(), _available_bytes()
+    room = available_bytes if free_bytes is None else min(free_bytes, available_bytes)
+    return max(1, min(cores(group), room // WORKER_BYTES))
 
 
 def _available_bytes() -> int:
+    """Of the machine."""
     try:
         fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
         return int(fields["MemAvailable"].split()[0]) * 1024

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import hwbench.testing.engines  # noqa: F401  # registers the faulty engine here, as `imports` does in the workers
+from hwbench.control_group import ControlGroup
 from hwbench.errors import HwbenchError, UnknownName, WorkspaceError
 from hwbench.measure.builder import Builder, BuildFailure, build_all, default_processes
 from hwbench.runtimes.pte_model import pte_layout
@@ -198,6 +199,16 @@ def test_an_unknown_runtime(tmp_path):
 
 def test_default_processes_fit_the_machine():
     assert 1 <= default_processes() <= os.cpu_count()
+
+
+@pytest.mark.parametrize(("processors", "gib", "count"), [(1, 64, 1), (64, 2, 1), (64, 1, 1)])
+def test_default_processes_fit_the_container(tmp_path, processors, gib, count):
+    """A container sees the processors and the memory of its host."""
+    (tmp_path / "cgroup").write_text("0::/\n")
+    (tmp_path / "cpu.max").write_text(f"{processors * 100_000} 100000\n")
+    (tmp_path / "memory.max").write_text(f"{gib << 30}\n")
+    (tmp_path / "memory.current").write_text("0\n")
+    assert default_processes(ControlGroup(tmp_path, tmp_path / "cgroup")) == count
 
 
 FIRST = """
