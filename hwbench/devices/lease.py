@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO
 
 from hwbench.documents import read_json
-from hwbench.errors import DeviceBusy
+from hwbench.errors import DeviceBusy, WorkspaceError
 from hwbench.locks import try_flock, without_locks
 from hwbench.printable import printable, without_secrets
 from hwbench.workspace import writing
@@ -37,6 +37,7 @@ _held: Counter[str] = Counter()
 _files: dict[str, IO[str]] = {}
 _guard = threading.Lock()
 
+_ELSEWHERE = "name a folder that can be written: export XDG_STATE_HOME=DIR"
 # Someone who only asks for the holder has the lock for a moment.
 _PATIENCE_S, _PAUSE_S = 0.2, 0.02
 # A command line of hundreds of arguments would bury the message.
@@ -97,7 +98,7 @@ def holder(identity: str) -> Holder | None:
         WorkspaceError: Another user has made the file that says so.
     """
     path = _path(identity)
-    with writing(path):
+    with _writing(path):
         try:
             with path.open("r+") as file:
                 return _read(file, identity) if _lock(file) is False else None
@@ -116,9 +117,32 @@ def holders() -> tuple[Holder, ...]:
 
 
 def folder() -> Path:
-    """Where leases lie: ``$XDG_STATE_HOME/hwbench/leases``, by default below ``~/.local/state``."""
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "hwbench" / "leases"
+    """Where leases lie: ``$XDG_STATE_HOME/hwbench/leases``, by default below ``~/.local/state``.
+
+    A relative folder counts as none, as the XDG Base Directory Specification says: it is another one in each folder.
+
+    Raises:
+        WorkspaceError: This user has no home.
+    """
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    if not state.is_absolute():
+        try:
+            state = Path.home() / ".local" / "state"
+        except RuntimeError:
+            raise WorkspaceError(
+                f"this user has no home, where it stands which devices are in use; {_ELSEWHERE}"
+            ) from None
+    return state / "hwbench" / "leases"
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """As ``writing``; the folder of leases is one that nobody has chosen, so how to choose it is said, too."""
+    try:
+        with writing(path):
+            yield
+    except WorkspaceError as error:
+        raise WorkspaceError(f"{error}; {_ELSEWHERE}") from error.__cause__
 
 
 def _path(identity: str) -> Path:
@@ -127,7 +151,7 @@ def _path(identity: str) -> Path:
 
 def _take(identity: str, address: str) -> IO[str]:
     path = _path(identity)
-    with writing(path):
+    with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
     try:
@@ -137,7 +161,7 @@ def _take(identity: str, address: str) -> IO[str]:
             raise without_locks(path.parent, "measuring on one device", way_out)
         if not ours:
             raise DeviceBusy(_in_use(address or identity, _read(file, identity)))
-        with writing(path):
+        with _writing(path):
             file.truncate(0)
             # Without what is empty: an older hwbench knows no address.
             json.dump({key: value for key, value in asdict(_ourselves(identity, address)).items() if value}, file)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import glob
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -74,9 +75,10 @@ def route(address: Address) -> tuple[Hop, ...]:
 
     Raises:
         InvalidFile: ``~/.ssh/config`` cannot be read.
-        InvalidValue: The device is to be used as root, and its file does not say so; a chain of jump hosts has no end.
+        InvalidValue: The device is to be used as root, and its file does not say so; a chain of jump hosts has no end;
+            the user of this process has no name, or no home.
     """
-    config = _Config(Path.home() / ".ssh" / "config")
+    config = _Config(_home() / ".ssh" / "config")
     options = address.options
     host = _checked(str(options["host"]), _HOST, "host", address)
     said = config.lookup(host, _own(address, options.get("user"), options.get("port")))
@@ -88,6 +90,18 @@ def route(address: Address) -> tuple[Hop, ...]:
         )
     jump = str(options.get("jump", said.get("proxyjump", "")))
     return (*_jumps(jump, config, address, MOST_HOPS), device)
+
+
+def _home() -> Path:
+    """Of the user of this process, who has a name, too: both may stand in a configuration of ssh."""
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):
+        raise InvalidValue(f"this user ({os.getuid()}) has no name here, which ssh needs: export USER=NAME") from None
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise InvalidValue(f"this user ({os.getuid()}) has no home here, which ssh needs: export HOME=DIR") from None
 
 
 def own_known_hosts(address: Address) -> Path | None:

@@ -10,6 +10,7 @@ import pytest
 from waiting import heeding
 
 from hwbench.devices import holder, leased
+from hwbench.devices.lease import folder
 from hwbench.errors import DeviceBusy, WorkspaceError
 
 HOLD = """
@@ -141,3 +142,58 @@ def test_a_state_folder_that_cannot_be_made(state):
     state.write_text("a file")
     with pytest.raises(WorkspaceError, match="hwbench"), leased("adb:R58"):
         pass
+
+
+def test_a_relative_state_folder_is_none(tmp_path, monkeypatch):
+    """It would be another one in each folder, and so be no lock."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_STATE_HOME", ".state")
+    assert folder() == tmp_path / "home" / ".local" / "state" / "hwbench" / "leases"
+
+
+def test_a_state_folder_that_cannot_be_written_can_be_chosen(state):
+    state.write_text("")
+    with (
+        pytest.raises(WorkspaceError, match=r"choose another directory.*export XDG_STATE_HOME=DIR$"),
+        leased("local:x"),
+    ):
+        pass
+
+
+# As docker run --user 54321 has it: nothing is known of the user. Modules first: not all may be readable afterwards.
+NOBODY = """
+import getpass, os, pwd, sys
+import paramiko
+from hwbench.data.readers import tar_index
+from hwbench.devices import lease
+from hwbench.devices.base import Address
+from hwbench.devices.route import route
+from hwbench.errors import HwbenchError
+from pathlib import Path
+os.setgroups([]); os.setgid(54321); os.setuid(54321)
+for key in ("HOME", "USER", "LOGNAME", "LNAME", "USERNAME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
+    os.environ.pop(key, None)
+address = Address("pi", {"host": "pi.local", "user": "pi"})
+for set_variable in ({}, {"USER": "me"}, {"HOME": "/tmp"}):
+    os.environ.update(set_variable)
+    for call in (lease.folder, lambda: len(route(address)), lambda: len(tar_index._cache_files(Path("a.tar")))):
+        try:
+            print(call())
+        except HwbenchError as error:
+            print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="run as root: a process becomes a user without a name")
+def test_a_user_without_a_name_or_a_home_is_told_what_to_set():
+    done = subprocess.run([sys.executable, "-c", NOBODY], capture_output=True, text=True)
+    assert done.stderr == ""
+    no_home = (
+        "WorkspaceError this user has no home, where it stands which devices are in use; name a folder that can be "
+        "written: export XDG_STATE_HOME=DIR"
+    )
+    assert done.stdout.splitlines() == [
+        *(no_home, "InvalidValue this user (54321) has no name here, which ssh needs: export USER=NAME", "0"),
+        *(no_home, "InvalidValue this user (54321) has no home here, which ssh needs: export HOME=DIR", "0"),
+        *("/tmp/.local/state/hwbench/leases", "1", "1"),
+    ]

@@ -48,7 +48,7 @@ def tar_members(archive: Path) -> tuple[TarMember, ...]:
         raise InvalidFile(f"{archive}: {error.strerror}") from None
     stamp = {"format": _FORMAT, "size_bytes": status.st_size, "modified_ns": status.st_mtime_ns}
     beside = archive.with_name(f"{archive.name}.index.json")
-    places = [place for place in (beside, _cache_file(archive)) if _is_believed(place, status.st_uid)]
+    places = [place for place in (beside, *_cache_files(archive)) if _is_believed(place, status.st_uid)]
     for place in places:
         members = _stored(place, stamp)
         if members is not None:
@@ -65,9 +65,19 @@ def tar_members(archive: Path) -> tuple[TarMember, ...]:
     return members
 
 
-def _cache_file(archive: Path) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "hwbench" / "archives" / f"{hashlib.sha256(os.fsencode(archive.resolve())).hexdigest()[:32]}.json"
+def _cache_files(archive: Path) -> list[Path]:
+    """The index in the cache of the user; none for a user without a home.
+
+    A relative ``XDG_CACHE_HOME`` counts as none, as the XDG Base Directory Specification says.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not cache.is_absolute():
+        try:
+            cache = Path.home() / ".cache"
+        except RuntimeError:
+            return []
+    name = f"{hashlib.sha256(os.fsencode(archive.resolve())).hexdigest()[:32]}.json"
+    return [cache / "hwbench" / "archives" / name]
 
 
 def _is_believed(place: Path, owner: int) -> bool:
