@@ -36,8 +36,9 @@ from hwbench.devices.probe import Probe, probe_device
 from hwbench.errors import DeviceError, InvalidValue
 from hwbench.printable import printable
 from hwbench.registry import suggest
+from hwbench.specs import LOCAL
 from hwbench.toml_fields import Fields
-from hwbench.workspace import Workspace
+from hwbench.workspace import STATE, Workspace
 
 # Devices whose files come with hwbench.
 SHIPPED = ("local", "s9")
@@ -73,6 +74,13 @@ class Device:
     def address(self) -> Address:
         """What its transport needs to know."""
         return Address(self.name, self.options, self.work_dir, self.workspace)
+
+    @property
+    def files_dir(self) -> str:
+        """Where the files lie that are run: ``work_dir``, or on this machine the build cache of the workspace."""
+        if self.transport_name == LOCAL and self.workspace is not None:
+            return str(self.workspace.root / STATE / "cache")
+        return self.work_dir
 
     def transport(self, report: Report | None = None) -> Transport:
         """Opens the way to the device; the caller closes it.

@@ -83,7 +83,7 @@ def examine(device: Device, transport: Transport) -> list[Finding]:
     """
     probe = probe_device(transport)
     busy = read_busy(transport)
-    state = read_state(transport, device.work_dir)
+    state = read_state(transport, device.files_dir)
     return [*lasting(device, probe), *passing(device, probe, state, busy)]
 
 
@@ -167,7 +167,7 @@ def wait_until_cool(
     while warm and waited < limit_s:
         sleep(pause_s)
         waited += pause_s
-        state = read_state(transport, device.work_dir)
+        state = read_state(transport, device.files_dir)
         warm = _warm(state)
     if warm:
         report(f"still warm after {waited:.0f} s ({warm}): measuring all the same; clocks may be held down")

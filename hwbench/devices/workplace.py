@@ -22,14 +22,18 @@ exit $status
 _STARTED, _NOT_WRITTEN = 42, 43
 
 
-def work_dir_fault(transport: Transport) -> str:
+def work_dir_fault(transport: Transport, path: str = "") -> str:
     """Why the work folder of a device does not do, in words; empty where a program written there starts.
+
+    Args:
+        transport: To the device.
+        path: Of the program that is written, started and removed; default: one among the temporary files.
 
     Raises:
         DeviceLost: It went away.
     """
     try:
-        path = transport.temporary("start.sh")
+        path = path or transport.temporary("start.sh")
         result = transport.run(["sh", "-c", SCRIPT, "sh", path], timeout_s=TIME_LIMIT_S)
     except DeviceLost:
         raise

@@ -226,7 +226,7 @@ class _State:
 
     def __call__(self) -> Mapping[str, Any]:
         try:
-            state = read_state(self._bench.transport, self._device.work_dir)
+            state = read_state(self._bench.transport, self._device.files_dir)
             if not self._asked:
                 self._asked = True
                 state = self._first(state)

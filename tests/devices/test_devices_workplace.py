@@ -1,11 +1,16 @@
+import os
 import subprocess
+from dataclasses import replace
 
 import pytest
 
+from hwbench.api.devices.check import Check
 from hwbench.devices import CommandResult
+from hwbench.devices.device import read_device
 from hwbench.devices.local import LocalTransport
 from hwbench.devices.workplace import work_dir_fault
 from hwbench.errors import DeviceError, DeviceLost
+from hwbench.workspace import Workspace
 
 
 def test_this_machine_runs_what_is_written():
@@ -60,3 +65,21 @@ def test_what_refuses_is_said_and_what_is_lost_is_raised():
     assert work_dir_fault(Slow()) == "no answer after 30 s"
     with pytest.raises(DeviceLost):
         work_dir_fault(Lost())
+
+
+def test_the_local_device_is_examined_where_its_programs_lie(tmp_path, monkeypatch):
+    """Nothing is copied to it: neither the folder of temporary files nor ``work_dir`` matters."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    workspace = Workspace.create(tmp_path / "bench")
+    local = read_device(workspace.device("local"))
+    assert replace(local, workspace=workspace).files_dir == str(workspace.cache)
+    check = Check(workspace, replace(local, workspace=workspace), 0)
+    step = next(step for step in check.steps() if step.name == "work_dir")
+    assert (step.state, step.found) == ("ok", f"{workspace.cache}: programs start there")
+    assert os.listdir(workspace.cache) == []
+
+
+def test_a_program_is_started_where_it_is_said(tmp_path):
+    with Elsewhere(tmp_path / "none") as transport:
+        assert work_dir_fault(transport, str(tmp_path / "start")) == ""
+        assert work_dir_fault(transport, str(tmp_path / "none" / "start")).startswith("it cannot be written: ")

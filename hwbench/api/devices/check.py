@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -149,7 +148,7 @@ class Check:
                 yield self._machine(probe)
                 yield self._work_dir(transport)
                 yield self._processors(probe)
-                state = read_state(transport, self.device.work_dir)
+                state = read_state(transport, self.device.files_dir)
                 yield self._clocks(probe, state)
                 found = [*lasting(self.device, probe), *passing(self.device, probe, state, read_busy(transport))]
                 yield from (self._finding(one) for one in found if one.name != "ABI")
@@ -205,14 +204,18 @@ class Check:
 
     def _work_dir(self, transport: Transport) -> CheckStep:
         from hwbench.devices.workplace import work_dir_fault
+        from hwbench.ownership import make_closed_folder
         from hwbench.specs import LOCAL
+        from hwbench.workspace import temporary_beside, writing
 
-        local = self.device.transport_name == LOCAL
-        folder = os.path.dirname(transport.temporary("x")) if local else self.device.work_dir
-        fault = work_dir_fault(transport)
+        local, folder = self.device.transport_name == LOCAL, self.device.files_dir
+        if local:  # nothing is copied: what was built is run where it lies
+            with writing(self.workspace.cache):
+                make_closed_folder(self.workspace.cache)
+        fault = work_dir_fault(transport, str(temporary_beside(self.workspace.cache / "start")) if local else "")
         if not fault:
             return CheckStep("work_dir", OK, f"{folder}: programs start there")
-        advice = "make room for it, or name another one: TMPDIR=FOLDER hwbench ..." if local else ELSEWHERE
+        advice = "mend that, or make a workspace on another disk: hwbench init DIR" if local else ELSEWHERE
         return CheckStep("work_dir", FAILED, f"{folder}: {fault}", advice)
 
     def _processors(self, probe: Probe) -> CheckStep:

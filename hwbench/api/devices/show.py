@@ -132,4 +132,4 @@ def _ask(device: Device, listener: Listener) -> DeviceAnswer:
     with device.transport(listener.say) as transport:
         probe = probe_device(transport)
         user = occupant(transport, probe)
-        return DeviceAnswer(probe, read_state(transport, device.work_dir), str(user) if user else None)
+        return DeviceAnswer(probe, read_state(transport, device.files_dir), str(user) if user else None)
