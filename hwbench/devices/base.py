@@ -110,6 +110,7 @@ class Transport(Protocol):
         It can be executed there if it can be here.
 
         Raises:
+            InvalidValue: Its path there has a tab or an end of a line, and lists of a runner have not.
             WorkspaceError: ``source`` cannot be read.
             DeviceError: The device refuses it: no space left, no permission.
             DeviceLost: The device went away.
@@ -123,7 +124,7 @@ class Transport(Protocol):
         folder, and are sent once.
 
         Raises:
-            InvalidValue: Two have the same name.
+            InvalidValue: Two have the same name; as ``push``.
             WorkspaceError: One cannot be read.
             DeviceError: The device refuses it: no space left, no permission.
             DeviceLost: The device went away.

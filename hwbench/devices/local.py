@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import platform
+import re
 import selectors
 import shutil
 import signal
@@ -23,6 +24,8 @@ from hwbench.devices.interrupts import uninterrupted
 from hwbench.errors import DeviceError, InvalidValue, WorkspaceError
 from hwbench.workspace import temporary_beside, writing
 
+# The runner reads paths from a list of lines.
+_NOT_LISTED = re.compile(r"[\t\n]")
 # As a shell says it.
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 # The end of what a process wrote to stderr; enough for a message, not for a log.
@@ -76,13 +79,16 @@ class LocalTransport:
     def push(self, source: Path) -> str:
         if not os.access(source, os.R_OK) or not source.is_file():
             raise WorkspaceError(f"cannot read {source}; build it again: run the same command once more")
-        return str(source.resolve())
+        path = str(source.resolve())
+        if _NOT_LISTED.search(path):
+            raise InvalidValue(f"expected a path without tabs and ends of lines, got {path!r}; rename its folder")
+        return path
 
     def push_all(self, sources: Sequence[Path]) -> str:
         there = {source.name: self.push(source) for source in sources}
         if len(there) < len(sources):
             raise InvalidValue(f"expected different file names, got {sorted(source.name for source in sources)}")
-        digest = hashlib.sha256("\n".join(sorted(there.values())).encode()).hexdigest()
+        digest = hashlib.sha256(os.fsencode("\n".join(sorted(there.values())))).hexdigest()
         folder = self.temporary(digest[:16])
         if not os.path.isdir(folder):
             os.mkdir(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +92,7 @@ def profile_ops(path: Path, *, bench: Bench, timing: Timing | None = None) -> Op
     timing = timing or Timing()
     with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
         listing = Path(folder, "list.tsv")
-        listing.write_text(f"0\t{bench.push(path)}\n")
+        listing.write_bytes(os.fsencode(f"0\t{bench.push(path)}\n"))
         options = bench.options(timing, list=bench.push(listing), profile=True)
         result = bench.run(options, timing.timeout_s + STARTUP_S)
     try:

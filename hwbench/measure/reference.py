@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import tempfile
 import time
@@ -85,7 +86,7 @@ class Reference:
         bench, limit = self.bench, STARTUP_S + self.timing.timeout_s
         with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
             listing = Path(folder, "list.tsv")
-            listing.write_text(f"{protocol.SENTINEL}\t{bench.push(self.path)}\n")
+            listing.write_bytes(os.fsencode(f"{protocol.SENTINEL}\t{bench.push(self.path)}\n"))
             pushed = bench.push(listing)
             options = bench.options(self.timing, self.drift.undisturbed, list=pushed, rounds=MAX_REFERENCE_VISITS)
             process, since = bench.spawn(options), time.monotonic()

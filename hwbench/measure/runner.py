@@ -6,6 +6,7 @@ visits they still lack.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -162,7 +163,7 @@ class _Turn:
         self.bench.again()  # nothing to do but where the device was started anew, which nobody may have noticed
         with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
             listing = Path(folder, "list.tsv")
-            listing.write_text("".join(self.visits.lines(self.bench.push)))
+            listing.write_bytes(os.fsencode("".join(self.visits.lines(self.bench.push))))
             if not self.visits.total:
                 return
             options = self._options(listing, seed)

@@ -103,9 +103,10 @@ class Entry:
 
 
 def read_list(path: str, rounds: int) -> list[Entry]:
-    """Reads ``id<TAB>path[<TAB>visits]`` lines."""
+    """Reads ``id<TAB>path[<TAB>visits]`` lines; a path may be any but one with a tab or an end of a line."""
     entries = []
-    for line in Path(path).read_text().splitlines():
+    text = os.fsdecode(Path(path).read_bytes())
+    for line in text.removesuffix("\n").split("\n") if text else ():
         id, file, *visits = line.split("\t")
         entries.append(Entry(id, file, int(visits[0]) if visits else rounds))
     return entries

@@ -23,10 +23,12 @@ from hwbench.measure.bench import Bench, open_bench
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.drift import MAX_REFERENCE_VISITS, Drift, Pauses
 from hwbench.measure.quality import REPEATS
+from hwbench.measure.reference import Reference
 from hwbench.measure.runner import measure_sessions
 from hwbench.measure.store import MeasurementStore
 from hwbench.runtimes.capabilities import NATIVE, PYTHON
 from hwbench.runtimes.native.build import build_runner
+from hwbench.runtimes.python_runner import read_list
 from hwbench.runtimes.runners import Runner
 from hwbench.specs import Outcome, Target, Timing
 from hwbench.testing.models import artifact
@@ -124,6 +126,35 @@ def test_what_a_session_holds(bench, tmp_path):
         assert session.first_s > 0
         assert session.drift > 0
         assert session.median_s > 0
+
+
+@pytest.fixture(params=["caf\udce9", "a\x1cb\u2028c\rd"])
+def odd(request, tmp_path):
+    """A folder whose name is not UTF-8, and one with what Python takes for ends of lines."""
+    (tmp_path / request.param).mkdir()
+    return tmp_path / request.param
+
+
+def test_files_in_a_folder_of_any_name(bench, odd):
+    artifacts = copies(odd, 2)
+    (odd / "sentinel.pte").write_bytes(SMALL.read_bytes())
+    sessions, failures = measure(artifacts, bench, sentinel=odd / "sentinel.pte")
+    assert (failures, counts(sessions)) == ({}, {"0.pte": 2, "1.pte": 2})
+    assert profile_ops(artifacts[0].path, bench=bench, timing=QUICK).operations
+    sentinel = Reference(bench, QUICK, odd / "sentinel.pte", Drift(), Pauses(), time.sleep)
+    assert next(sentinel._visits(lambda: False)).samples_ns
+    listing = odd / "list.tsv"
+    listing.write_bytes(os.fsencode("".join(f"{one.path.stem}\t{one.path}\n" for one in artifacts)))
+    assert [entry.path for entry in read_list(str(listing), 3)] == [str(one.path) for one in artifacts]
+    listing.write_text("")
+    assert read_list(str(listing), 3) == []
+
+
+@pytest.mark.parametrize("name", ["a\tb", "a\nb"])
+def test_a_folder_that_no_list_can_name_is_refused(bench, tmp_path, name):
+    (tmp_path / name).mkdir()
+    with pytest.raises(InvalidValue, match="expected a path without tabs and ends of lines, got"):
+        measure(copies(tmp_path / name, 1), bench)
 
 
 def test_nothing_to_do(bench):
