@@ -190,6 +190,8 @@ class AdaptiveProfile:
         else:
             course.batch = step.batch
             self._measure(self._with_variants(step.batch), self._following(course, table, others))
+            lost = (one.workload.key for one in self._result.failed if one.outcome is Outcome.LOST)
+            course.walk.given_up.update(lost)  # the next command tries them again
 
     def _following(self, course: _Course, own: LatencyTable, others: Sequence[_Course]) -> Following:
         """What is measured after the batch of a course: those of the others, which are sure, then its own next one."""

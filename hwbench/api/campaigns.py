@@ -136,7 +136,7 @@ def place_campaign(
         runtime: Name of the runtime.
         threads: Threads of the engine; default: what the device file says.
         processes: Build processes; default: what fits.
-        retry: Failed rows are measured again, all of them and not only those of a lost device.
+        retry: Failed rows are measured again, all of them and not only those that were lost.
         timing: Protocol of the rows; default: ``Timing()``.
         precisions: Of the rows, as far as they are known: a device that does not compute in one is refused.
         builder: Builds, and goes on living; default: one of its own.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import selectors
+import signal
 import subprocess
 import tempfile
 import threading
@@ -26,7 +27,7 @@ from hwbench.control_group import OWN, ControlGroup
 from hwbench.errors import HwbenchError
 from hwbench.interpreter import cores, last_words, python_command, python_environment
 from hwbench.measure.cache import ArtifactCache, artifact_from_json
-from hwbench.specs import Artifact, Workload
+from hwbench.specs import Artifact, Outcome, Workload
 from hwbench.specs.kinds.by_hand import is_by_hand, model_of
 from hwbench.specs.model_name import named_models
 
@@ -38,10 +39,15 @@ TIME_LIMIT_S = 900.0
 
 @dataclass(frozen=True)
 class BuildFailure:
-    """A workload that did not become a file, and why, in words."""
+    """A workload that did not become a file, and why, in words.
+
+    ``outcome`` is ``lost`` where its worker was killed from outside, as by Linux where memory is used up: that tells
+    nothing about the workload, which the next command tries again.
+    """
 
     workload: Workload
     reason: str
+    outcome: Outcome = Outcome.BUILD
 
 
 def build_all(
@@ -223,7 +229,7 @@ class Builder:
         """Handles one answer; the result it carries, if any."""
         answer = worker.answer()
         if answer is None:
-            return self._lose(worker, worker.last_words())
+            return self._lose(worker, worker.last_words(), worker.outcome())
         if "fatal" in answer:
             raise getattr(errors, answer["kind"], HwbenchError)(answer["fatal"])
         workload, worker.workload = worker.workload, None
@@ -237,12 +243,12 @@ class Builder:
         self.cache.save(artifact)
         return artifact
 
-    def _lose(self, worker: _Worker, reason: str) -> BuildFailure | None:
+    def _lose(self, worker: _Worker, reason: str, outcome: Outcome = Outcome.BUILD) -> BuildFailure | None:
         """Removes a worker that died or must die; returns the failure of what it was building."""
         self._remove(worker)
         if not worker.ready:
             raise HwbenchError(f"build workers do not start: {reason}; see: hwbench doctor")
-        return BuildFailure(worker.workload, reason) if worker.workload else None
+        return BuildFailure(worker.workload, reason, outcome) if worker.workload else None
 
     def _remove(self, worker: _Worker) -> None:
         self._selector.unregister(worker.answers)
@@ -294,6 +300,10 @@ class _Worker:
     def last_words(self) -> str:
         """How a worker ended, and the last line that it wrote."""
         return f"the build process ended: {last_words(self._process, self._log)}"
+
+    def outcome(self) -> Outcome:
+        """What a worker's end says about what it was building; waits for it."""
+        return Outcome.LOST if self._process.wait() == -signal.SIGKILL else Outcome.BUILD
 
     def kill(self) -> None:
         """Ends the process, also in the middle of a build; its answers end."""

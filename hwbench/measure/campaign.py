@@ -234,7 +234,7 @@ class Campaign:
         for result in self.build(workloads):
             watch.built(result)
             if isinstance(result, BuildFailure):
-                self._end(self._begin(result.workload), result.workload, Outcome.BUILD, result.reason, watch)
+                self._end(self._begin(result.workload), result.workload, result.outcome, result.reason, watch)
             elif self._adopted(result):
                 self._tell(result.workload, watch)
             else:

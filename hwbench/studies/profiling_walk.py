@@ -139,6 +139,8 @@ class ProfilingWalk:
         self._make_choice = choice
         self._batches: list[tuple[Workload, ...]] = []
         self._region: _Region | None = None
+        # Rows that were lost and are not tried again in this walk; another one does.
+        self.given_up: set[str] = set()
 
     @cached_property
     def parts(self) -> tuple[Workload, ...]:
@@ -148,13 +150,13 @@ class ProfilingWalk:
     def batch(self, table: LatencyTable) -> tuple[Workload, ...]:
         """The first batch of the walk that has rows which the table lacks, all of it; empty at the end of the walk.
 
-        A row that failed is there, but for those of a device that was lost.
+        A row that failed is there, but for those that were lost, unless they are ``given_up``.
 
         Raises:
             NotMeasured: With a budget: the first batch, which is to tell what is within it, has too few latencies.
             InfeasibleBudget: No network is within the budget.
         """
-        measured = _finished(table)
+        measured = self._finished(table)
         for batch in self._walk(table):
             if not all(workload.key in measured for workload in batch):
                 return batch
@@ -214,9 +216,12 @@ class ProfilingWalk:
         except NotMeasured:
             return None
 
+    def _finished(self, table: LatencyTable) -> set[str]:
+        return {row.workload.key for row in table if row.outcome is not Outcome.LOST} | self.given_up
+
     def _looks(self, table: LatencyTable) -> int:
         """How often the table was looked at: after each batch that is whole."""
-        finished = _finished(table)
+        finished = self._finished(table)
         whole = [all(workload.key in finished for workload in batch) for batch in self._batches]
         return max(sum(whole), 1)
 
@@ -224,7 +229,7 @@ class ProfilingWalk:
         """Blocks and accuracy after each batch that is whole, as it would have been with all judges of today."""
         for batches in range(1, len(self._batches) + 1):
             known = self._known(table, self._batches[:batches])
-            if all(workload.key in _finished(table) for workload in self._batches[batches - 1]):
+            if all(workload.key in self._finished(table) for workload in self._batches[batches - 1]):
                 accuracy = self.accuracy(_with_networks(known, table))
                 if accuracy is not None:
                     yield num_blocks(known), accuracy
@@ -381,10 +386,6 @@ def _as_filled(filled: LatencyTable, workload: Workload) -> LatencyRow | None:
     stats = LatencyStats(seconds, seconds, seconds, seconds, seconds, 0, 0)
     measured = next(row for row in filled if row.stats is not None)
     return replace(measured, role=Role.of(workload), workload=workload, stats=stats)
-
-
-def _finished(table: LatencyTable) -> set[str]:
-    return {row.workload.key for row in table if row.outcome is not Outcome.LOST}
 
 
 def _with_networks(table: LatencyTable, other: LatencyTable) -> LatencyTable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ class Faulty(Runtime):
     """Writes weights, calibration data and key as the artifact. The number of frames says what goes wrong.
 
     Two frames: an exception. Three: abort. Four: a segmentation fault. Five: it never ends. Six: it prints on stdout
-    and ends well. Any other number: it ends well.
+    and ends well. Seven: it is killed. Any other number: it ends well.
     """
 
     name: ClassVar[str] = "faulty"
@@ -64,6 +65,8 @@ class Faulty(Runtime):
                 time.sleep(3600)
             case 6:
                 os.write(1, b'{"artifact": {}}\n')
+            case 7:
+                os.kill(os.getpid(), signal.SIGKILL)
         given = [one for batch in calibration for one in arguments_of(batch)]
         values = [*module.parameters(), *module.buffers(), *given]
         content = b"".join(v.detach().numpy().tobytes() for v in values) + workload.key.encode()

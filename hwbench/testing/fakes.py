@@ -51,6 +51,7 @@ class FakeDevice:
         law: True latency of a workload in seconds.
         noise: Spread of the medians of sessions, relative; samples of one session spread by a fifth of it.
         build_failures: Workloads that do not build, with the reason.
+        build_outcome: Of those.
         failures: Workloads whose every visit fails, and how.
         interrupt_after: Number of sessions after which ``measure`` raises KeyboardInterrupt, once.
         preempted: Workloads whose sessions lose the processor in the middle.
@@ -65,6 +66,7 @@ class FakeDevice:
     law: Callable[[Workload], float] = proportional
     noise: float = 0.001
     build_failures: Mapping[Workload, str] = field(default_factory=dict)
+    build_outcome: Outcome = Outcome.BUILD
     failures: Mapping[Workload, tuple[Outcome, str]] = field(default_factory=dict)
     interrupt_after: int | None = None
     preempted: frozenset[Workload] = frozenset()
@@ -83,7 +85,7 @@ class FakeDevice:
         for workload in reversed(workloads):
             self.builds[workload] += 1
             if workload in self.build_failures:
-                yield BuildFailure(workload, self.build_failures[workload])
+                yield BuildFailure(workload, self.build_failures[workload], self.build_outcome)
                 continue
             path = self.folder / f"{workload.sha256}.fake"
             path.write_text(workload.key)

@@ -16,7 +16,7 @@ from hwbench.api.profile import DeviceProfile
 from hwbench.errors import InvalidValue, NotMeasured
 from hwbench.latency import LatencyTable, Role, table_path
 from hwbench.spaces import load_space
-from hwbench.specs import Precision
+from hwbench.specs import Outcome, Precision
 from hwbench.studies.profiling_walk import ProfilingWalk
 from hwbench.testing.fakes import NotedAhead
 from hwbench.testing.listeners import Keeper
@@ -159,3 +159,17 @@ def test_what_follows_is_the_batch_of_the_other_precision_then_a_guess(workspace
     assert asked[1::2] == [int8_first, fp32_second]
     assert (asked[0] & fp32_first, asked[0] - fp32_first) == (fp32_first - set(measured[:96]), int8_first)
     assert asked[-1] == set()  # the limit is reached
+
+
+def test_a_build_that_was_killed_ends_no_profile_and_is_tried_again(workspace, fake):
+    space = load_space(workspace, "x3d-mini")
+    block = next(
+        one for one in ProfilingWalk(space, INT8, 8).batch(LatencyTable(TARGET, INT8, ())) if Role.of(one) is Role.BLOCK
+    )
+    fake.build_failures, fake.build_outcome = {block: "killed by SIGKILL (out of memory?)"}, Outcome.LOST
+    _, table = profiled(workspace, accuracy="0.2%")
+    assert [row.workload for row in table if row.outcome is Outcome.LOST] == [block]
+    assert fake.builds[block] <= 2  # also built ahead
+    fake.build_failures = {}
+    _, table = profiled(workspace, all_rows=True)
+    assert next(row.outcome for row in table if row.workload == block) is Outcome.OK

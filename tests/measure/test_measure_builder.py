@@ -14,11 +14,14 @@ import hwbench.testing.engines  # noqa: F401  # registers the faulty engine here
 from hwbench.control_group import ControlGroup
 from hwbench.errors import HwbenchError, UnknownName, WorkspaceError
 from hwbench.measure.builder import Builder, BuildFailure, build_all, default_processes
+from hwbench.measure.campaign import Campaign
+from hwbench.measure.store import MeasurementStore
 from hwbench.runtimes.pte_model import pte_layout
-from hwbench.specs import Artifact, Workload
+from hwbench.specs import Artifact, Outcome, Target, Workload
+from hwbench.testing.fakes import FakeDevice
 
-FINE, RAISES, ABORTS, SEGFAULTS, HANGS, PRINTS = (
-    Workload.parse(f"x3d_i8_m16_o8_k3x3x3_relu@1x8x{frames}x8x8/fp32/auto") for frames in (1, 2, 3, 4, 5, 6)
+FINE, RAISES, ABORTS, SEGFAULTS, HANGS, PRINTS, KILLED = (
+    Workload.parse(f"x3d_i8_m16_o8_k3x3x3_relu@1x8x{frames}x8x8/fp32/auto") for frames in (1, 2, 3, 4, 5, 6, 7)
 )
 INT8 = Workload.parse("x3d_i8_m16_o8_k3x3x3_relu@1x8x1x8x8/int8/auto")
 OPTIONS = {"imports": ["hwbench.testing.engines"]}
@@ -49,6 +52,26 @@ def test_a_failure_says_what_happened(built):
     assert "SIGABRT" in reasons[ABORTS]
     assert "XNNPACK: no such kernel" in reasons[ABORTS]
     assert "SIGSEGV" in reasons[SEGFAULTS]
+
+
+def test_a_worker_that_was_killed_is_tried_again_by_the_next_command(tmp_path):
+    """As where memory is used up, which tells nothing about the workload."""
+    (result,) = build([KILLED], tmp_path).values()
+    assert (result.outcome, "SIGKILL (out of memory?)" in result.reason) == (Outcome.LOST, True)
+    (aborted,) = build([ABORTS], tmp_path).values()
+    assert aborted.outcome is Outcome.BUILD
+    builds = []
+
+    def kills(workloads):
+        builds.extend(workloads)
+        return build_all(workloads, "faulty", tmp_path, **OPTIONS)
+
+    with MeasurementStore(tmp_path / "measurements.sqlite") as store:
+        campaign = Campaign(store, Target("fake", "faulty", "1"), {}, kills, FakeDevice(tmp_path).measure)
+        for _ in range(2):
+            (row,) = campaign.run([KILLED, ABORTS]).failed[:1]
+            assert row.outcome is Outcome.LOST
+    assert builds == [KILLED, ABORTS, KILLED]
 
 
 def test_artifacts_lie_in_the_cache_and_are_found_there(built):
