@@ -208,7 +208,7 @@ def test_the_command_prints_the_front(make_search, workspace, monkeypatch, capsy
     assert status == 4
     assert "budget 1 µs" in err
     _, _, err = run("--budget", "4.123456ms,5.2ms")
-    (name,) = re.findall(r"hwbench train (\S+) or", err)
+    (name,) = re.findall(r"hwbench train (\S+) --data synthetic or", err)
     assert name.endswith(":4.123456ms")
     assert resolve(workspace, name, 8)
 
