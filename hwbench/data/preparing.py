@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +36,8 @@ from hwbench.workspace import Workspace, write_text, writing
 
 _LOCK = ".prepare.lock"
 _VERSION = 1
+# What no line of a list holds: tabs, line ends as ``str.splitlines`` has them, and what is not UTF-8.
+_NOT_IN_LISTS = re.compile(r"[\t-\r\x1c-\x1e\x85\u2028\u2029\ud800-\udfff]")
 
 _MADE = tuple(PreparedVideo.__dataclass_fields__)
 
@@ -79,12 +82,14 @@ class PreparedData:
 def plan_videos(listing: DataListing, settings: PrepareSettings) -> list[PlannedVideo]:
     """What becomes of each video: a file or folder below that of its class, on its side of the split.
 
+    Where lists are to name the files, their names have ``_`` for what no line of a list holds.
+
     Raises:
         InvalidFile: The data set has no split that training would take.
         InvalidValue: A class cannot be the name of a folder, or labels are about moments, boxes or several classes.
     """
     check_preparable(listing)
-    folders = _class_folders(listing)
+    folders, numbered = _class_folders(listing), _is_numbered(listing, settings)
     names: Counter[str] = Counter()
     taken: set[str] = set()
     planned = []
@@ -92,7 +97,8 @@ def plan_videos(listing: DataListing, settings: PrepareSettings) -> list[Planned
         listed = video.listed
         if not isinstance(listed.label, str):
             raise InvalidValue(f"{video.name}: has several classes, which no folder can say; leave such a set as it is")
-        stem = f"{video.split}/{folders[listed.label]}/{_stem(video)}"
+        name = _NOT_IN_LISTS.sub("_", _stem(video)) if numbered else _stem(video)
+        stem = f"{video.split}/{folders[listed.label]}/{name}"
         ending = "" if settings.form == "frames" else ".mp4"
         planned.append(
             PlannedVideo(video, PurePosixPath(f"{_free(stem, names, taken)}{ending}"), key_of(video, settings))
@@ -353,14 +359,18 @@ def _class_folders(listing: DataListing) -> dict[str, str]:
     return folders
 
 
+def _is_numbered(listing: DataListing, settings: PrepareSettings) -> bool:
+    """Whether lists keep the numbers of classes: as folders, 10 comes before 2, one without videos has no number."""
+    return settings.form == "videos" and listing.classes == tuple(map(str, range(len(listing.classes))))
+
+
 def _write_classes(
     out: Path, listing: DataListing, planned: Sequence[PlannedVideo], settings: PrepareSettings
 ) -> tuple[str, ...]:
     """Keeps the numbers of the classes where they are not alphabetical; what cannot be kept is told."""
     folders = _class_folders(listing)
     notes = [f"class {name!r} is in folder {folder!r}" for name, folder in folders.items() if name != folder]
-    # As folders, 10 would come before 2, and a class without videos would have no number.
-    numbered = settings.form == "videos" and listing.classes == tuple(map(str, range(len(listing.classes))))
+    numbered = _is_numbered(listing, settings)
     for split in ("train", "val"):
         file = out / f"{split}.txt"
         if numbered:

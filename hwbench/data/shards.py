@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,8 @@ from hwbench.data.preparing import (
     key_of,
 )
 from hwbench.data.reencoding import PreparedVideo, PrepareSettings, is_sound
+from hwbench.errors import InvalidValue
+from hwbench.printable import is_utf8, shown
 from hwbench.workspace import Workspace, temporary_beside, write_text, writing
 
 _VIDEOS = ".videos"
@@ -60,8 +63,12 @@ def prepare_shards(
 
     The videos of one shard lie beside it until it is packed, and until another run had those that were lost. What a
     packed shard lacks is tried again by every run.
+
+    Raises:
+        InvalidValue: Also where ``classes.txt`` cannot hold the name of a class.
     """
     check_preparable(listing)
+    _check_classes(listing)
     shards = _plan_shards(listing, settings, shard_videos)
     total, result = len(listing.videos), PreparedData(out, {})
     videos: Counter[str] = Counter()
@@ -93,6 +100,16 @@ def prepare_shards(
         result.videos = dict(videos)
         finish(workspace, listing, settings, result)
     return result
+
+
+def _check_classes(listing: DataListing) -> None:
+    """Raises InvalidValue where the name of a class is no line of UTF-8 that is read as it was written."""
+    for name in listing.classes:
+        if not is_utf8(name) or re.search(r"[\n\r]", name) or not name.strip():
+            raise InvalidValue(
+                f"{listing.data}: class {shown(name)} cannot be a line of classes.txt: expected UTF-8 without line "
+                "ends; rename the class, or leave out --shards"
+            )
 
 
 def _packed(

@@ -431,6 +431,40 @@ def test_class_folders_with_numbers_stay_those_classes(
     assert read_splits(tmp_path / "out").train.classes == before.train.classes == ("100", "2", "30")
 
 
+def test_names_that_no_line_holds_become_others_where_lists_keep_the_numbers_of_classes(
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path
+) -> None:
+    names = [os.fsdecode(name) for name in (b"v\xe9", b"v\xe8", b"v_", b"a\nb", b"a\tb", "a\u2028b".encode(), b"c d")]
+    for label in ("0", "1"):
+        for index, name in enumerate(names):
+            made = make_video(f"clips/{label}/{index}.mp4", count=4 + index)
+            made.rename(made.with_name(f"{name}.mp4"))
+    prepared = prepare(workspace, tmp_path / "clips", tmp_path / "out")
+    assert sum(prepared.videos.values()) == 14
+    listing = open_listing(workspace, str(tmp_path / "out"))
+    assert {video.listed.path for video in listing.videos} == set((tmp_path / "out").rglob("*.mp4"))
+    read = sorted((video.listed.label, probe(video.listed.path).num_frames) for video in listing.videos)
+    assert read == [(label, 4 + index) for label in ("0", "1") for index in range(7)]
+    assert prepare(workspace, tmp_path / "clips", tmp_path / "out").skipped == 14
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9", b"a\nb", b"a\rb", b" "])
+def test_class_names_that_no_line_holds_are_refused_for_shards_before_the_work(
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path, name: bytes
+) -> None:
+    for index in range(2):
+        for label in ("one", "two"):
+            make_video(f"clips/{label}/{index}.mp4", count=5 + index)
+    (tmp_path / "clips" / "two").rename(tmp_path / "clips" / os.fsdecode(name))
+    listing = open_listing(workspace, str(tmp_path / "clips"))
+    with pytest.raises(InvalidValue, match=r"cannot be a line of classes\.txt: .*; rename the class, or leave out"):
+        prepare_shards(workspace, listing, tmp_path / "out", SMALL, shard_videos=9, jobs=0, time_limit_s=60)
+    assert not (tmp_path / "out").exists()
+    if name.strip():
+        prepare(workspace, tmp_path / "clips", tmp_path / "out")
+        assert open_listing(workspace, str(tmp_path / "out")).classes == listing.classes
+
+
 def test_same_names_do_not_meet_and_odd_class_names_are_told(
     workspace: Workspace, make_video: MakeVideo, tmp_path: Path
 ) -> None:
