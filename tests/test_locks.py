@@ -2,10 +2,12 @@
 
 import errno
 import fcntl
+import http.server
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO
@@ -15,12 +17,15 @@ import pytest
 from hwbench.data.preparing import PreparedFolder
 from hwbench.deploy.atomic_export import staging
 from hwbench.devices.lease import holder, holders, leased
-from hwbench.errors import WorkspaceError
+from hwbench.errors import HwbenchError, WorkspaceError
 from hwbench.locks import try_flock, try_lockf
 from hwbench.measure.cache import ArtifactCache
 from hwbench.room import clean_cache, use
+from hwbench.spaces import fetch_weights
+from hwbench.spaces.downloads import MIRROR, stored_weights
 from hwbench.studies.journal import open_study
 from hwbench.training.run_lock import is_trained_now, training_alone, training_in_turn
+from hwbench.workspace import Workspace
 
 
 @pytest.fixture(params=["ENOSYS", "ENOLCK", "EOPNOTSUPP"])
@@ -92,3 +97,62 @@ def test_where_two_processes_would_disturb_each_other_the_message_says_what_to_d
     assert told(study).startswith(f"{tmp_path / 'studies' / 'mine'}: its file system")
     with pytest.raises(WorkspaceError, match="by hand while no hwbench runs"):
         clean_cache(tmp_path / "cache")
+
+
+WEIGHTS = bytes(range(256)) * 10_000
+
+
+class Weights(http.server.BaseHTTPRequestHandler):
+    """Gives ``WEIGHTS`` for every path, and ends the connection after ``sent`` bytes."""
+
+    sent = len(WEIGHTS)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        start = int(self.headers.get("Range", "bytes=0-")[len("bytes=") : -1])
+        self.send_response(206 if start else 200)
+        self.send_header("ETag", '"first"')
+        self.send_header("Content-Length", str(len(WEIGHTS) - start))
+        self.end_headers()
+        self.wfile.write(WEIGHTS[start : start + self.sent])
+
+
+@pytest.fixture
+def _mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for proxy in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(proxy, raising=False)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Weights) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv(MIRROR, f"http://127.0.0.1:{server.server_port}")
+        yield
+        server.shutdown()
+
+
+@pytest.mark.usefixtures("no_locks", "_mirror")
+def test_published_weights_are_fetched_without_locks_by_two_at_once(tmp_path: Path) -> None:
+    workspace, at_once = Workspace.create(tmp_path / "workspace"), []
+
+    def fetch_too(*_: object) -> None:
+        if not at_once:
+            at_once.append(fetch_weights(workspace, "x3d-xs"))
+
+    kept = fetch_weights(workspace, "x3d-xs", fetch_too).path
+    assert [other.fetched for other in at_once] == [True]
+    assert kept.read_bytes() == WEIGHTS
+    assert {file.name for file in kept.parent.iterdir()} == {kept.name, f"{kept.name}.sha256", ".lock"}
+    assert not fetch_weights(workspace, "x3d-xs").fetched
+
+
+@pytest.mark.usefixtures("no_locks", "_mirror")
+def test_a_fetch_without_locks_goes_on_by_itself_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = Workspace.create(tmp_path / "workspace")
+    monkeypatch.setattr(Weights, "sent", 600_000)
+    with pytest.raises(HwbenchError, match="after 1800000 bytes; the same command begins anew"):
+        fetch_weights(workspace, "x3d-xs")
+    assert [file.name for file in stored_weights(workspace, "x3d-xs").parent.iterdir()] == [".lock"]
+    monkeypatch.setattr(Weights, "sent", 1_000_000)
+    assert fetch_weights(workspace, "x3d-xs").path.read_bytes() == WEIGHTS

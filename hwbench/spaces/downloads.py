@@ -1,8 +1,9 @@
 """Published weights by name: the file that a card names is fetched once, checked, and kept in the workspace.
 
-A fetch that breaks off goes on where it stopped, also after ``kill -9``. A file is believed by its SHA-256: that of the
-card, or where the card has none that of the first fetch, which is written beside the file. ``HWBENCH_ZOO_MIRROR`` names
-another place that has the files: a folder or an address, in front of the path that the card's address has.
+A fetch that breaks off goes on where it stopped, also after ``kill -9``; on a file system without locks the next fetch
+begins anew. A file is believed by its SHA-256: that of the card, or where the card has none that of the first fetch,
+which is written beside the file. ``HWBENCH_ZOO_MIRROR`` names another place that has the files: a folder or an address,
+in front of the path that the card's address has.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from typing import IO, Any
 from hwbench import __version__
 from hwbench.durable import make_folder, sync_folder
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
+from hwbench.locks import try_lockf
 from hwbench.ownership import check_own
 from hwbench.printable import printable, shown, without_secrets
 from hwbench.spaces.cards import Weights, load_card
-from hwbench.workspace import Workspace, write_text, writing
+from hwbench.workspace import Workspace, temporary_beside, write_text, writing
 
 MIRROR = "HWBENCH_ZOO_MIRROR"
 # The largest published file is 0.5 GB; what claims to be ten times that is not one of them.
@@ -116,12 +118,12 @@ def fetch_weights(workspace: Workspace, name: str, progress: Progress | None = N
         for folder in (path.parent.parent, path.parent):
             make_folder(folder, 0o755)
             check_own(folder, _HOLDS, root=workspace.root)
-    with _alone(path):
-        for file in (path, _digest_beside(path), _part(path)):
+    with _alone(path) as part:
+        for file in (path, _digest_beside(path), part):
             check_own(file, _HOLDS, root=workspace.root)
         fetched = not path.is_file()
         if fetched:
-            _fetch(source, path, weights, progress)
+            _fetch(source, path, part, weights, progress)
         sha256 = _checked(path, weights)
         return FetchedWeights(path, sha256, path.stat().st_size, source, bool(weights.sha256), fetched)
 
@@ -151,9 +153,8 @@ def mirrored(url: str) -> str:
     return str(folder / urllib.parse.unquote(place))
 
 
-def _fetch(source: str, path: Path, weights: Weights, progress: Progress | None) -> None:
+def _fetch(source: str, path: Path, part: Path, weights: Weights, progress: Progress | None) -> None:
     """Brings the file, going on with what an earlier fetch left; it has its name when it is whole and checked."""
-    part = _part(path)
     if not re.match(r"https?://", source):
         _copy(Path(source), part, weights.url)
     else:
@@ -163,9 +164,10 @@ def _fetch(source: str, path: Path, weights: Weights, progress: Progress | None)
                 break
             except _BrokenOff as error:
                 if attempt == _TRIES:
+                    again = "goes on there" if part == _part(path) else "begins anew"
                     raise HwbenchError(
                         f"{source}: {error}, after {part.stat().st_size if part.exists() else 0} bytes; the same "
-                        "command goes on there"
+                        f"command {again}"
                     ) from error
     if weights.sha256 and _sha256(part) != weights.sha256:
         got = _sha256(part)
@@ -330,10 +332,22 @@ def _way_out(url: str) -> str:
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Waits for another process that fetches the same file."""
+def _alone(path: Path) -> Iterator[Path]:
+    """Waits for another process that fetches the same file; gives the name of the part that this one writes.
+
+    Without locks nobody is waited for: the part is of this process alone, and goes at the end.
+    """
     with writing(path):
         lock = path.with_name(".lock").open("w")
     with lock:
-        fcntl.lockf(lock, fcntl.LOCK_EX)
-        yield
+        alone = try_lockf(lock)
+        if alone is False:
+            with writing(path):
+                fcntl.lockf(lock, fcntl.LOCK_EX)
+        part = _part(path) if alone is not None else temporary_beside(path)
+        try:
+            yield part
+        finally:
+            if alone is None:
+                _remove(part)
+                _remove(_tag(part))
