@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 import warnings
@@ -165,7 +166,7 @@ class StudyStorage:
         Raises:
             WorkspaceError: The tables are of another version of Optuna.
         """
-        patient_until = time.monotonic() + _PATIENCE_S
+        patient_until = math.inf  # a busy machine may need all patience for the first look
         while True:
             try:
                 return _with_tables(url, options)
@@ -174,6 +175,7 @@ class StudyStorage:
             except Exception as error:
                 if not _is_of_tables(error) or time.monotonic() > patient_until:
                     raise
+            patient_until = min(patient_until, time.monotonic() + _PATIENCE_S)
             time.sleep(_PAUSE_S)
 
     @contextmanager

@@ -106,7 +106,7 @@ def test_a_folder_whose_name_is_no_text_has_a_page(run, parse):
     own = [f"{name}-{place}" for place in (1, 2) for name in ("classes", "confusion", "reliability")]
     assert places(shown) == [*CURVES, *own]
     assert shown.raw.keys() >= {f"{name}-data" for name in own} | {"class-rows-1-rows", "class-rows-2-rows"}
-    assert "Run <z" in shown.text
+    assert r"\xff<z, tiny" in shown.text
 
 
 def test_the_page_loads_nothing_and_does_not_reload_itself(run, parse):
