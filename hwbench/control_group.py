@@ -34,9 +34,9 @@ class ControlGroup:
     def free_bytes(self) -> int | None:
         """Bytes of memory that may still be taken; None without a limit.
 
-        Files that were read and are not in use count as free, as for ``MemAvailable``.
+        Files that were read count as free, as for ``MemAvailable``: they give way.
         """
-        left = [limit - used + idle for limit, used, idle in self._memories()]
+        left = [limit - used + files for limit, used, files in self._memories()]
         return max(0, min(left)) if left else None
 
     def _quotas(self) -> Iterator[tuple[int, int]]:
@@ -46,12 +46,13 @@ class ControlGroup:
 
     def _memories(self) -> Iterator[tuple[int, int, int]]:
         for folder in self._folders("memory"):
-            for names, idle in (
-                (("memory.max", "memory.current"), "inactive_file"),
-                (("memory.limit_in_bytes", "memory.usage_in_bytes"), "total_inactive_file"),
+            for names, of_all in (
+                (("memory.max", "memory.current"), ""),
+                (("memory.limit_in_bytes", "memory.usage_in_bytes"), "total_"),
             ):
                 for limit, used in _whole(*((folder / name, 0) for name in names)):
-                    yield limit, used, _field(folder / "memory.stat", idle)
+                    files = (f"{of_all}{state}_file" for state in ("active", "inactive"))
+                    yield limit, used, sum(_field(folder / "memory.stat", name) for name in files)
 
     def _folders(self, controller: str) -> Iterator[Path]:
         """Of the own groups that a controller limits, and of those above them, as far as they can be seen.

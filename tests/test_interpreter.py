@@ -226,7 +226,7 @@ def test_processors_of_a_container(group, membership, files, found):
             {
                 "memory.max": f"{8 * GIB}\n",
                 "memory.current": f"{8 * GIB}\n",
-                "memory.stat": f"anon 1\ninactive_file {6 * GIB}\n",
+                "memory.stat": f"anon 1\ninactive_file {2 * GIB}\nactive_file {4 * GIB}\n",
             },
             6 * GIB,
         ),
@@ -235,7 +235,7 @@ def test_processors_of_a_container(group, membership, files, found):
             {
                 "memory/a/memory.limit_in_bytes": f"{4 * GIB}\n",
                 "memory/a/memory.usage_in_bytes": f"{GIB}\n",
-                "memory/a/memory.stat": f"inactive_file 1\ntotal_inactive_file {GIB}\n",
+                "memory/a/memory.stat": f"inactive_file 1\ntotal_inactive_file {GIB - 5}\ntotal_active_file 5\n",
             },
             4 * GIB,
         ),

@@ -446,6 +446,21 @@ def test_archives_in_folders_of_sides_are_recognised(tmp_path: Path, copy: Copy)
     assert type(reader_of(tmp_path)) is readers.get("folders")
 
 
+def test_archives_of_one_side_leave_the_folders_and_lists_of_the_others(tmp_path: Path, copy: Copy) -> None:
+    archive = copy("webdataset") / "train-000000.tar"
+    for side in ("train", "val"):
+        datasets.small_video(tmp_path / "folders" / side / "run" / "0.mp4", 0)
+    (tmp_path / "folders" / "test").mkdir()
+    shutil.copy(archive, tmp_path / "folders" / "test" / "000000.tar")
+    assert type(reader_of(tmp_path / "folders")) is readers.get("folders")
+    datasets.small_video(tmp_path / "lists" / "videos" / "0.mp4", 0)
+    for side in ("train", "val"):
+        (tmp_path / "lists" / f"{side}.txt").write_text("videos/0.mp4 run\n")
+        (tmp_path / "lists" / side).mkdir()
+        shutil.copy(archive, tmp_path / "lists" / side / "000000.tar")
+    assert type(reader_of(tmp_path / "lists")) is readers.get("lists")
+
+
 def test_webdataset_reads_three_kinds_of_labels_and_names_of_numbers(tmp_path: Path, copy: Copy) -> None:
     listing = read("webdataset", copy("webdataset"))
     assert labels(listing.train) == ["run", "walk", "run", "walk"]

@@ -19,14 +19,16 @@ from hwbench.data.readers.annotations import read_lines
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.lists import class_names
 from hwbench.data.readers.media_index import ENDINGS
+from hwbench.data.readers.sides import TRAIN, VAL, parted, side_files, side_of_word
 from hwbench.data.readers.sides import listed as in_words
-from hwbench.data.readers.sides import parted, side_of_word
 from hwbench.data.readers.tar_index import TarMember, tar_members
 from hwbench.documents import read_json
 from hwbench.errors import InvalidFile
 from hwbench.printable import shown
 
 _LABELS = (".cls", ".json", ".txt")
+# Endings of lists of videos, which may be of what was unpacked.
+_LISTS = (".txt", ".csv", ".parquet")
 
 
 @readers.register("webdataset")
@@ -41,11 +43,10 @@ class WebDataset:
         self.label = label
 
     def recognises(self, path: Path) -> bool:
-        """Whether the path is a tar archive, or a folder of them or of sides with them."""
+        """Whether the path is a tar archive, or a folder of them, or of sides with them and no lists beside these."""
         if path.is_file():
             return path.suffix == ".tar"
-        sides = (folder for folder in path.iterdir() if side_of_word(folder.name) and folder.is_dir())
-        return any(path.glob("*.tar")) or any(map(_holds_archives_alone, sides))
+        return any(path.glob("*.tar")) or _has_sides_of_archives(path)
 
     def read(self, path: Path) -> Listing:
         """Videos in the order of the archives and their members.
@@ -92,6 +93,15 @@ class WebDataset:
         if any(isinstance(one, bool) or not isinstance(one, int | str) or one == "" for one in values):
             raise InvalidFile(f"{place}: expected a name, a number or a list of them as label, got {shown(value, 80)}")
         return [str(one) for one in values]
+
+
+def _has_sides_of_archives(path: Path) -> bool:
+    """Whether the folders to train and to validate on hold archives alone; what is to be tested on may be unopened."""
+    if side_files(path, _LISTS) is not None:
+        return False
+    sides = {folder: side_of_word(folder.name) for folder in path.iterdir() if folder.is_dir()}
+    asked = [folder for folder, side in sides.items() if side in (TRAIN, VAL)]
+    return TRAIN in sides.values() and all(map(_holds_archives_alone, asked))
 
 
 def _holds_archives_alone(folder: Path) -> bool:
