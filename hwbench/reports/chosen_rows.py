@@ -17,7 +17,7 @@ from hwbench.reports.fragments import figure, missing, reproduce, wide
 from hwbench.reports.markup import Html, element
 from hwbench.reports.profiled import Missing, or_missing
 from hwbench.spaces import StagedSpace
-from hwbench.specs import Precision, Workload
+from hwbench.specs import Outcome, Precision, Workload
 from hwbench.studies.profiling_walk import ProfilingWalk, is_worth_choosing
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ def chosen_rows(space: StagedSpace, classes: int, table: LatencyTable) -> Chosen
 
 
 def _history(walk: ProfilingWalk, table: LatencyTable) -> tuple[tuple[int, PredictionAccuracy], ...]:
+    # Rows whose builds were killed: the profile went on without them.
+    walk.given_up.update(row.workload.key for row in table if row.outcome is Outcome.LOST)
     walk.batch(table)
     found = tuple(walk.history(table))
     if not found:

@@ -17,16 +17,24 @@ TARGET = installed_target()
 SPACE = load_space(Workspace(shipped()), "x3d-mini")
 
 
-@pytest.fixture(scope="module")
-def table(tmp_path_factory):
-    """The first two batches of a walk, chosen from what the file holds, as a profile does."""
-    walk, rows, path = ProfilingWalk(SPACE, INT8, CLASSES), {}, tmp_path_factory.mktemp("table") / "table.csv"
+def chosen_table(path, killed=None):
+    """The first two batches of a walk, chosen from what the file holds, as a profile does; one build may be killed."""
+    walk, rows = ProfilingWalk(SPACE, INT8, CLASSES), {}
     for _ in range(2):
         LatencyTable(TARGET, INT8, rows.values()).write(path)
         for workload in walk.batch(LatencyTable.read(path)):
-            stats = stats_of_law(work(workload))
-            rows[workload] = LatencyRow(Role.of(workload), workload, Outcome.OK, stats, "2026-01-31", "c0ffee")
-    return LatencyTable(TARGET, INT8, rows.values(), adaptive=True)
+            is_lost = workload == killed
+            outcome, stats = (Outcome.LOST, None) if is_lost else (Outcome.OK, stats_of_law(work(workload)))
+            message = "killed by SIGKILL (out of memory?)" if is_lost else ""
+            rows[workload] = LatencyRow(Role.of(workload), workload, outcome, stats, "2026-01-31", "c0ffee", message)
+            walk.given_up |= {workload.key} if is_lost else set()
+    LatencyTable(TARGET, INT8, rows.values(), adaptive=True).write(path)
+    return LatencyTable.read(path)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    return chosen_table(tmp_path_factory.mktemp("table") / "table.csv")
 
 
 def test_the_page_shows_what_was_measured_and_how_good_it_was(table, tmp_path):
@@ -59,3 +67,11 @@ def test_rows_that_nobody_chose_have_no_such_part(table):
     assert found.measured == 60
     assert isinstance(found.history, Missing)
     assert "how good the table was after each batch is not known" in found.history.reason
+
+
+def test_a_build_that_was_killed_leaves_the_history_as_it_was(table, tmp_path):
+    first = ProfilingWalk(SPACE, INT8, CLASSES).batch(LatencyTable(TARGET, INT8, ()))
+    killed = next(workload for workload in first if Role.of(workload) is Role.BLOCK)
+    found = chosen_rows(SPACE, CLASSES, chosen_table(tmp_path / "table.csv", killed))
+    assert [count for count, _ in found.history] == [found.measured - 48, found.measured]
+    assert found.measured == len(table.rows(Role.BLOCK)) - 1
