@@ -369,12 +369,12 @@ class _Profiling:
         self.campaign.store.claim(workloads, self.campaign.target)
         begin(self.campaign.missing(workloads))
         try:
-            result, asked, later = self._all(workloads, variants)
+            result, left = self._all(workloads, variants)
         except DeviceError:
             self.publish()
             raise
         end_occasion(*place, time.monotonic() - started, self.request.precisions, watch, self.request.variant)
-        return result, tuple(self.accuracy(path, asked, later) for path in self.publish())
+        return result, tuple(self.accuracy(path, left) for path in self.publish())
 
     def publish(self) -> tuple[Path, ...]:
         """The tables as the store has them now."""
@@ -394,9 +394,9 @@ class _Profiling:
 
     def _all(
         self, workloads: Sequence[Workload], variants: Sequence[str]
-    ) -> tuple[CampaignResult, Sequence[Workload], Sequence[Workload]]:
-        """Every row that is asked for, up to the limit; which those are, none where the limit leaves that open; and
-        those that the limit leaves to the next ``--remeasure``."""
+    ) -> tuple[CampaignResult, Sequence[Workload] | None]:
+        """Every row that is asked for, up to the limit; and those that the limit leaves to another command, None where
+        they are not known."""
         limit = self.request.limit
         later: list[Workload] = []
         if self.request.remeasure:
@@ -404,19 +404,20 @@ class _Profiling:
             workloads, count = [*again, *workloads], self.campaign.reopen(again)
             text = f"{count} measured rows are measured again; interrupted, go on without --remeasure"
             self.listener.say(f"{text}; --limit leaves {len(later)} to the next --remeasure" if later else text)
-        result = self._measure(workloads, limit)
-        left = None if limit is None else limit - result.tried
+        result, left = self._measure(workloads, limit)
         if self.request.budget is None:
-            return result, workloads, later
-        if left == 0:
-            return result, (), later
+            return result, [*left, *later]
+        limit = None if limit is None else limit - result.tried
+        if limit == 0:
+            return result, None
         known = set(workloads)
         within = [workload for workload in self._within_budget(variants) if workload not in known]
         if self.request.remeasure:
-            again, others = self._to_remeasure(within, left)
+            again, others = self._to_remeasure(within, limit)
             self.campaign.reopen(again)
             within, later = [*again, *within], [*later, *others]
-        return result.plus(self._measure(within, left)), [*workloads, *within], later
+        further, left = self._measure(within, limit)
+        return result.plus(further), [*left, *later]
 
     def _to_remeasure(self, workloads: Sequence[Workload], limit: int | None) -> tuple[list[Workload], list[Workload]]:
         """Which of some workloads ``--remeasure`` takes: what is unfinished, then the oldest rows, up to the limit; and
@@ -425,13 +426,13 @@ class _Profiling:
         by_age = self.campaign.by_age(one for one in workloads if one in known)
         return (by_age, []) if limit is None else (by_age[:limit], by_age[limit:])
 
-    def accuracy(self, path: Path, asked: Sequence[Workload] = (), later: Sequence[Workload] = ()) -> TableAccuracy:
+    def accuracy(self, path: Path, left: Sequence[Workload] | None = None) -> TableAccuracy:
         """How good a table is whose rows were not chosen, by its calibration networks.
 
         Args:
             path: The table.
-            asked: What was to be measured, of any precision; empty: the space, whose networks alone may be asked for.
-            later: What was to be measured again, and is left to another command.
+            left: What the limit leaves to another command, of any precision; None: what the space, whose networks alone
+                may be asked for, lacks.
         """
         from hwbench.latency import LatencyTable, rows_of_space
         from hwbench.studies.profiling_walk import StopReason, whole_accuracy
@@ -440,21 +441,22 @@ class _Profiling:
         parts = list(self.space.parts(table.precision, num_classes=self.request.classes))
         table = rows_of_space(table, parts)
         rows = sum(part in table for part in parts)
-        asked = asked or (_workloads(self.request, self.space, ()) if self.request.networks_only else parts)
-        # A row that failed has been measured, and one of a device that was lost has not.
-        lacking = [*self.campaign.missing(one for one in asked if one.precision is table.precision)]
-        lacking += [one for one in later if one.precision is table.precision]
-        limited = self.request.limit is not None and bool(lacking)
+        if left is None:
+            asked = _workloads(self.request, self.space, ()) if self.request.networks_only else parts
+            left = self.campaign.missing(asked)
+        limited = self.request.limit is not None and any(one.precision is table.precision for one in left)
         stopped = StopReason.LIMIT if limited else StopReason.ROWS
         return TableAccuracy.of(table.precision, (rows, len(parts)), whole_accuracy(table, self.space), stopped)
 
-    def _measure(self, workloads: Sequence[Workload], limit: int | None) -> CampaignResult:
+    def _measure(self, workloads: Sequence[Workload], limit: int | None) -> tuple[CampaignResult, Sequence[Workload]]:
+        """The rows, and those that the limit leaves to another command; one that is tried in vain is none of these."""
         from hwbench.api.campaigns import CampaignProgress
 
+        left = [] if limit is None else self.campaign.missing(dict.fromkeys(workloads))[limit:]
         result = self.campaign.run(workloads, CampaignProgress(self.listener), limit=limit)
-        if limit is not None and self.campaign.missing(workloads):
+        if left:
             self.listener.say(f"--limit reached, {self.request.going_on} goes on")
-        return result
+        return result, left
 
     def _within_budget(self, variants: Sequence[str]) -> list[Workload]:
         """What to measure by the tables so far; the precisions take turns."""

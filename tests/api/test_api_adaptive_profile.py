@@ -161,15 +161,29 @@ def test_what_follows_is_the_batch_of_the_other_precision_then_a_guess(workspace
     assert asked[-1] == set()  # the limit is reached
 
 
-def test_a_build_that_was_killed_ends_no_profile_and_is_tried_again(workspace, fake):
-    space = load_space(workspace, "x3d-mini")
-    block = next(
-        one for one in ProfilingWalk(space, INT8, 8).batch(LatencyTable(TARGET, INT8, ())) if Role.of(one) is Role.BLOCK
-    )
+@pytest.fixture
+def killed(workspace, fake):
+    """A block of the first batch, whose build is killed each time."""
+    first = ProfilingWalk(load_space(workspace, "x3d-mini"), INT8, 8).batch(LatencyTable(TARGET, INT8, ()))
+    block = next(one for one in first if Role.of(one) is Role.BLOCK)
     fake.build_failures, fake.build_outcome = {block: "killed by SIGKILL (out of memory?)"}, Outcome.LOST
+    return block
+
+
+def test_a_build_that_was_killed_ends_no_profile_and_is_tried_again(workspace, fake, killed):
     _, table = profiled(workspace, accuracy="0.2%")
-    assert [row.workload for row in table if row.outcome is Outcome.LOST] == [block]
-    assert fake.builds[block] <= 2  # also built ahead
+    assert [row.workload for row in table if row.outcome is Outcome.LOST] == [killed]
+    assert fake.builds[killed] <= 2  # also built ahead
     fake.build_failures = {}
     _, table = profiled(workspace, all_rows=True)
-    assert next(row.outcome for row in table if row.workload == block) is Outcome.OK
+    assert next(row.outcome for row in table if row.workload == killed) is Outcome.OK
+
+
+def test_a_build_that_was_killed_is_no_limit_reached(workspace, fake, killed):
+    ears, request = Keeper(), hwbench.ProfileRequest(**REQUEST, all_rows=True, limit=1000)
+    (found,) = hwbench.profile(request, ears, workspace=workspace).devices[0].accuracies
+    assert (found.stopped, found.rows) == ("rows", 515)
+    assert not any("--limit reached" in line for line in ears.lines)
+    rest = replace(request, limit=1, remeasure=True)
+    (found,) = hwbench.profile(rest, ears, workspace=workspace).devices[0].accuracies
+    assert found.stopped == "limit"
