@@ -120,7 +120,7 @@ class AdaptiveProfile:
 
         self._progress: CampaignProgress = CampaignProgress(self.listener)
         self._started, self._measured, self._left = time.monotonic(), 0, self.request.limit
-        courses = [
+        self._courses = courses = [
             _Course(
                 ProfilingWalk(
                     self.space,
@@ -190,8 +190,6 @@ class AdaptiveProfile:
         else:
             course.batch = step.batch
             self._measure(self._with_variants(step.batch), self._following(course, table, others))
-            lost = (one.workload.key for one in self._result.failed if one.outcome is Outcome.LOST)
-            course.walk.given_up.update(lost)  # the next command tries them again
 
     def _following(self, course: _Course, own: LatencyTable, others: Sequence[_Course]) -> Following:
         """What is measured after the batch of a course: those of the others, which are sure, then its own next one."""
@@ -225,6 +223,9 @@ class AdaptiveProfile:
         self._measured += measured.tried
         self._left = None if self._left is None else self._left - measured.tried
         self._result = self._result.plus(measured)
+        lost = {one.workload.key for one in self._result.failed if one.outcome is Outcome.LOST}
+        for course in self._courses:
+            course.walk.given_up |= lost  # the next command tries them again
 
     def _table(self, course: _Course) -> LatencyTable:
         """The rows of this space alone: those of others neither count nor judge."""
@@ -246,9 +247,12 @@ class AdaptiveProfile:
         if stopped is None:
             return f"{text}; goal {goal:.1%}{self._to_go(course)}"
         others = f"the others are filled in; --all-rows measures all {len(course.walk.parts)}"
+        lost = sum(workload.key in course.walk.given_up for workload in course.walk.walked())
+        were = "was" if lost == 1 else "were"
+        but_lost = f" but {lost} that {were} lost, which {self.request.going_on} tries again" if lost else ""
         return {
             StopReason.ACCURACY: f"{text}; goal {goal:.1%} reached, {others}",
-            StopReason.ROWS: f"{text}; all rows are measured",
+            StopReason.ROWS: f"{text}; all rows are measured{but_lost}",
             StopReason.LIMIT: f"{text}; --limit reached, {self.request.going_on} goes on",
             StopReason.LEVEL: f"{text}; goal {goal:.1%} not reached, but more rows hardly help any more: {others}",
         }[StopReason(stopped)]

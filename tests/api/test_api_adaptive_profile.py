@@ -171,12 +171,26 @@ def killed(workspace, fake):
 
 
 def test_a_build_that_was_killed_ends_no_profile_and_is_tried_again(workspace, fake, killed):
-    _, table = profiled(workspace, accuracy="0.2%")
+    heard, table = profiled(workspace, accuracy="0.01%")
     assert [row.workload for row in table if row.outcome is Outcome.LOST] == [killed]
     assert fake.builds[killed] <= 2  # also built ahead
+    assert any(
+        line.endswith("rows are measured but 1 that was lost, which the same command tries again") for line in heard
+    )
     fake.build_failures = {}
     _, table = profiled(workspace, all_rows=True)
     assert next(row.outcome for row in table if row.workload == killed) is Outcome.OK
+
+
+def test_a_build_that_was_killed_again_on_retry_is_not_built_ahead(workspace, fake, killed, ahead):
+    two = {"precision": "fp32,int8", "accuracy": "0.1%"}
+    profiled(workspace, **two, limit=300)
+    ahead.asked.clear()
+    builds = fake.builds[killed]
+    profiled(workspace, **two, limit=150, retry=True)
+    assert fake.builds[killed] == builds + 1
+    assert ahead.asked
+    assert not any(killed in asked for asked in ahead.asked)
 
 
 def test_a_build_that_was_killed_is_no_limit_reached(workspace, fake, killed):
