@@ -33,14 +33,14 @@ def check_own(path: Path, holds: str, *, root: Path | None = None) -> None:
     Args:
         path: A symbolic link stands for what it leads to.
         holds: What it holds, to be told: what is done with it, and why it matters.
-        root: The folder to trust instead, in the message; default: ``path``.
+        root: The folder to trust instead, in the message, where what ``path`` leads to lies in it; default: ``path``.
 
     Raises:
         WorkspaceError: It belongs to somebody else, or others can write it; says what to type next.
     """
     stranger = who_else(path)
     if stranger and not _trusted(path):
-        raise _refused(path, stranger, holds, root or path)
+        raise _refused(path, stranger, holds, _to_trust(path, root))
 
 
 def is_own(path: Path) -> bool:
@@ -122,10 +122,21 @@ def _who_else(path: Path, *, above: bool) -> str:
 
 def _refused(path: Path, stranger: str, holds: str, root: Path) -> WorkspaceError:
     mend = "" if stranger.startswith("belongs") else f"take that away: chmod go-w {_typed(path)}; or, "
+    safe = os.pathsep.join(filter(None, (os.environ.get(SAFE_DIRECTORY), str(root))))
     return WorkspaceError(
         f"{path} {stranger}, and {holds}: expected what only you can change; {mend}if you trust all who can, "
-        f"tell so: export {SAFE_DIRECTORY}={_typed(root)}"
+        f"tell so: export {SAFE_DIRECTORY}={shlex.quote(safe)}"
     )
+
+
+def _to_trust(path: Path, root: Path | None) -> Path:
+    """The folder that ``_trusted`` goes by once it is named; of a file outside of ``root`` its own."""
+    real = path.resolve()
+    if root is None:
+        return path
+    if real.is_relative_to(root.resolve()):
+        return root
+    return real if real.is_dir() else real.parent
 
 
 def _typed(path: Path) -> str:

@@ -263,6 +263,23 @@ def test_19_02_a_link_stands_for_what_it_leads_to(tmp_path):
     check_own(tmp_path / "missing", "it holds programs")
 
 
+@pytest.mark.parametrize("name", ["profiles", "profiles/box/known_hosts"])
+def test_19_02_the_way_out_of_a_linked_part_is_one(workspace, tmp_path, monkeypatch, name):
+    """The folder to trust is the one that it leads to, beside those that are trusted already."""
+    monkeypatch.setenv(SAFE_DIRECTORY, str(workspace.root))
+    (workspace.root / "zoo").chmod(0o777)
+    link, shared = workspace.root / name, tmp_path / "shared" / "part"
+    shared.parent.mkdir()
+    link.rename(shared)
+    link.symlink_to(shared)
+    shared.chmod(0o777)
+    with pytest.raises(WorkspaceError, match="can be written by everybody") as error:
+        Workspace.find(workspace.root).device("box")
+    command = re.search(rf"export {SAFE_DIRECTORY}=(.*)", str(error.value))
+    monkeypatch.setenv(SAFE_DIRECTORY, shlex.split(command[1])[0])
+    assert Workspace.find(workspace.root).device("box").is_file()
+
+
 # What two containers on one volume have in common: the number of the process.
 WRITE = """
 import os, sys
