@@ -234,14 +234,12 @@ class Settings:
         trainings under each apart.
 
         A study of an evaluator of another package that keeps neither data nor effort goes on with any: none was asked
-        for, or it is of before, when neither was kept.
+        for, or it is of before, when neither was kept. Its networks race on them; no further ones are scored with them.
 
         Args:
             stored: Plain values of the settings that the study was made with.
             study: Name of the study.
         """
-        from hwbench.studies.evaluators import MODULES
-
         before = {
             "missing_rows": self._rows_by_name(study),
             "emulated": self.emulated,
@@ -250,7 +248,7 @@ class Settings:
             "on_error": RAISE,
         }
         now = self._plain()
-        if self.evaluator not in MODULES and not (stored.get("data") or stored.get("effort")):
+        if self.goes_on_with_any_data(stored):
             stored = {**stored, "data": self.data, "effort": self.effort, "on_error": self.on_error}
         before |= {name: type(now[name])() for name in _LATER} | dict(stored)
         changed = {
@@ -265,6 +263,12 @@ class Settings:
         elif "on_error" in changed:
             changed["on_error"] += f": go on with --on-error {before['on_error']}"
         return list(changed.values())
+
+    def goes_on_with_any_data(self, stored: Mapping[str, object]) -> bool:
+        """Whether a stored study has scores of an evaluator of another package, and keeps neither data nor effort."""
+        from hwbench.studies.evaluators import MODULES
+
+        return self.evaluator not in MODULES and not (stored.get("data") or stored.get("effort"))
 
     def _rows_by_name(self, study: str) -> str:
         """``missing_rows`` of the settings like these whose default name this is; ``left out`` where it is of none."""

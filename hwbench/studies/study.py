@@ -12,6 +12,7 @@ from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import TrialState
 
+from hwbench.errors import InvalidValue
 from hwbench.spaces.begun import BEGUN_FROM
 from hwbench.spaces.protocols import NetworkSet, NetworkSums
 from hwbench.spaces.union import sums_over
@@ -59,6 +60,7 @@ from hwbench.studies.search_result import SearchResult
 from hwbench.studies.settings import Settings, check_name
 from hwbench.studies.space_shares import SpaceShare, space_shares
 from hwbench.studies.storage import StudyStorage
+from hwbench.studies.stored_settings import SETTINGS
 from hwbench.studies.time_limit import TimeLimit, TrialClock
 from hwbench.studies.trials import SearchWatch, Trials, given_up, rung_scores, scored_candidates
 from hwbench.workspace import Workspace, write_text
@@ -173,7 +175,8 @@ class Search:
             cut_rows: Filled rows that were measured for these networks, for the result.
 
         Raises:
-            InvalidValue: The study exists with other settings, or is in use.
+            InvalidValue: The study exists with other settings, or is in use; or further networks would be scored with
+                data that it does not keep.
             OverBudget: None of the candidates turned out to be within the budget.
             DeviceError: The device could not be reached for measuring; the trials are kept.
         """
@@ -307,6 +310,7 @@ class Search:
         fresh = left - sum(one.key in known for one in self._queued(study)[: max(left, 0)])
         fresh = min(fresh, round(self.feasible.count) - self._seen(study))
         if fresh > 0:
+            self._check_data(study, done)
             self.watch.planned(fresh, clock)
         with self.workers.open(setup, left) if self.workers and left > 0 else InProcess(setup) as evaluations:
             Trials(
@@ -320,6 +324,15 @@ class Search:
                 known,
                 clock,
             ).run(total)
+
+    def _check_data(self, study: Study, done: int) -> None:
+        """Refuses to score further networks with data where the study keeps none: scores of two data are no order."""
+        if self.settings.data and self.settings.goes_on_with_any_data(study.user_attrs[SETTINGS]):
+            race = f"leave --trials at {done} to let its best networks race, " if done else ""
+            raise InvalidValue(
+                f"study {self.name!r} keeps no data, and further networks would be scored with "
+                f"{self.settings.data!r}: {race}leave --data, --epochs and the shares out, or take another --study"
+            )
 
     def _seen(self, study: Study) -> int:
         """How many of the networks within the budget have been tried."""

@@ -235,6 +235,16 @@ def test_networks_that_an_evaluator_of_others_scored_without_data_race_on_any(wo
         assert [one.architecture for one in later.history] == [one.architecture for one in begun.history]
 
 
+def test_no_further_networks_are_scored_with_data_that_a_study_of_others_does_not_keep(workspace, search):
+    search()
+    mine = videos(workspace, 1)
+    for typed in ({"data": mine}, {"epochs": 3}):
+        with pytest.raises(InvalidValue, match=r"keeps no data.*leave --trials at 2 .*or take another --study"):
+            search(trials=4, **typed)
+    assert len(search(trials=3).history) == 3
+    assert len(search(trials=3, data=mine).history) == 3
+
+
 @pytest.mark.parametrize("typed", [{"epochs": 3}, {"frames_share": 0.5}])
 def test_a_training_that_was_typed_is_kept_with_the_data_it_is_on(workspace, search, typed):
     assert search(**typed).settings.data == "synthetic"
