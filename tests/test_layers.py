@@ -16,7 +16,7 @@ PACKAGE = ROOT / "hwbench"
 # From bottom to top. A module imports from lower levels, and from its own package.
 BOTTOM = {
     *("errors", "units", "registry", "workspace", "printable", "interpreter", "ownership", "durable", "documents"),
-    *("toml_fields", "frames", "torchrun", "room", "linear_algebra", "locks", "control_group"),
+    *("toml_fields", "frames", "torchrun", "room", "linear_algebra", "locks", "control_group", "user_folders"),
 }
 LEVELS = (
     BOTTOM,

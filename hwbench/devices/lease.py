@@ -31,6 +31,7 @@ from hwbench.documents import read_json
 from hwbench.errors import DeviceBusy, WorkspaceError
 from hwbench.locks import try_flock, without_locks
 from hwbench.printable import printable, without_secrets
+from hwbench.user_folders import user_folder
 from hwbench.workspace import writing
 
 _held: Counter[str] = Counter()
@@ -117,22 +118,15 @@ def holders() -> tuple[Holder, ...]:
 
 
 def folder() -> Path:
-    """Where leases lie: ``$XDG_STATE_HOME/hwbench/leases``, by default below ``~/.local/state``.
-
-    A relative folder counts as none, as the XDG Base Directory Specification says: it is another one in each folder.
+    """Where leases lie: ``$XDG_STATE_HOME/hwbench/leases``, by default below ``~/.local/state`` (``user_folder``).
 
     Raises:
         WorkspaceError: This user has no home.
     """
-    state = Path(os.environ.get("XDG_STATE_HOME", ""))
-    if not state.is_absolute():
-        try:
-            state = Path.home() / ".local" / "state"
-        except RuntimeError:
-            raise WorkspaceError(
-                f"this user has no home, where it stands which devices are in use; {_ELSEWHERE}"
-            ) from None
-    return state / "hwbench" / "leases"
+    try:
+        return user_folder("XDG_STATE_HOME", ".local/state") / "leases"
+    except RuntimeError:
+        raise WorkspaceError(f"this user has no home, where it stands which devices are in use; {_ELSEWHERE}") from None
 
 
 @contextmanager

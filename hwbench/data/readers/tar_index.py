@@ -14,6 +14,7 @@ from typing import Any
 from hwbench.documents import read_json
 from hwbench.errors import InvalidFile, WorkspaceError
 from hwbench.ownership import is_own
+from hwbench.user_folders import user_folder
 from hwbench.workspace import write_text
 
 # Raised whenever the index holds something else of the same archive: 2 has labels whose names end in capitals.
@@ -66,18 +67,13 @@ def tar_members(archive: Path) -> tuple[TarMember, ...]:
 
 
 def _cache_files(archive: Path) -> list[Path]:
-    """The index in the cache of the user; none for a user without a home.
-
-    A relative ``XDG_CACHE_HOME`` counts as none, as the XDG Base Directory Specification says.
-    """
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not cache.is_absolute():
-        try:
-            cache = Path.home() / ".cache"
-        except RuntimeError:
-            return []
+    """The index in the cache of the user; none for a user without a home."""
+    try:
+        cache = user_folder("XDG_CACHE_HOME", ".cache")
+    except RuntimeError:
+        return []
     name = f"{hashlib.sha256(os.fsencode(archive.resolve())).hexdigest()[:32]}.json"
-    return [cache / "hwbench" / "archives" / name]
+    return [cache / "archives" / name]
 
 
 def _is_believed(place: Path, owner: int) -> bool:

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from hwbench.errors import MissingDependency
+from hwbench.user_folders import user_folder
 from hwbench.workspace import temporary_beside
 
 # Program, and the Debian package that has it.
@@ -76,8 +77,7 @@ def require(name: str) -> str:
 
 def cache() -> Path:
     """Folder of what is made once: the fetched busybox and the compiled first process."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "hwbench" / "lab"
+    return user_folder("XDG_CACHE_HOME", ".cache") / "lab"
 
 
 def busybox_path() -> Path:
