@@ -78,6 +78,14 @@ class CostSpace(StagedSpace):
         texts = self.choices
         return {name: self.values[name][texts[name].index(text)] for name, text in architecture.choices}
 
+    def of_params(self, params: Mapping[str, Any]) -> Architecture:
+        """As of any space; a value that equals an offered one stands for it, as for Optuna: 1.0 and True for 1."""
+        return super().of_params({name: self._as_offered(name, value) for name, value in params.items()})
+
+    def _as_offered(self, name: str, value: Any) -> Any:
+        offered = self.values.get(name, ())
+        return offered[offered.index(value)] if value in offered else value
+
     @cached_property
     def steps(self) -> tuple[SpaceStep, ...]:
         return tuple(WholeStage(stage, {_AXIS: name}) for stage, name in zip(self.stages, self.values, strict=True))

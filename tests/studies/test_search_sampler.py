@@ -396,3 +396,20 @@ def test_the_empty_text_is_a_value_as_any_other():
     flip, none = (space.of_params({"a": value, "b": 0}) for value in ("flip", ""))
     found, _ = posterior.predict([flip, none])
     assert found[1] - found[0] > 5
+
+
+@pytest.mark.parametrize("base", samplers.names())
+@pytest.mark.parametrize(
+    ("offered", "asked"), [((0, 1), (False, True)), ((False, True), (0, 1)), ((16, 32), (16.0, 32.0))]
+)
+def test_values_that_are_equal_are_one_value(base, offered, asked):
+    """Optuna takes their distributions for the same."""
+    costs = {f"item{place}": {offered[0]: 0, offered[1]: place + 1} for place in range(5)}
+    sampler = FeasibleSampler(FeasibleSet.of_costs(costs, 9), samplers.get(base), seed=0, startup=2)
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    study.enqueue_trial({"item4": asked[1]})
+    study.optimize(lambda trial: sum(trial.suggest_categorical(name, asked) for name in costs), n_trials=8)
+    assert len({tuple(trial.params[name] for name in costs) for trial in study.trials}) == 8
+    assert study.trials[0].params["item4"] == asked[1]
+    for trial in study.trials:
+        assert sum(costs[name][value] for name, value in trial.params.items()) <= 9
