@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -122,6 +123,7 @@ class FeasibleSampler(BaseSampler):
         # By the values of all choices as texts: trials are read again for every proposal, of whatever study.
         self._networks: dict[tuple[str, ...], Architecture] = {}
         self._one_at_a_time = threading.Lock()
+        self._warned = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("_networks", "_one_at_a_time")}
@@ -142,27 +144,30 @@ class FeasibleSampler(BaseSampler):
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         self._proposed.pop(trial.number, None)
-        if state is not TrialState.FAIL:  # what failed it is told
-            self._check_names(trial)
+        if state is TrialState.COMPLETE and not self._warned:  # others may have ended before all was asked for
+            self._check_names(study, trial)
         if (base := self._bases.pop(trial.number, None)) is not None:
             with self._blaming():
                 base.after_trial(study, trial, state, values)
 
-    def _check_names(self, trial: FrozenTrial) -> None:
-        """Makes sure that no choice was asked for by another name: it would be sampled as if it cost nothing.
+    def _check_names(self, study: Study, trial: FrozenTrial) -> None:
+        """Warns, once, of a choice that was perhaps asked for by another name, by which it costs nothing.
 
-        A choice that depends on others may be left out; what it costs counts all the same.
-
-        Raises:
-            InvalidValue: A choice of the set was not asked for, and another one of the same values was.
+        A choice that depends on others may be left out, and what it costs counts all the same. So the warning is of
+        choices that no trial has asked for, beside a parameter of the same values that is not of the set.
         """
         others = {name: one for name, one in trial.distributions.items() if name not in self._distributions}
         for name, distribution in self._distributions.items():
-            if name not in trial.params and (misnamed := [o for o, one in others.items() if one == distribution]):
-                raise InvalidValue(
-                    f"FeasibleSampler: the objective asked for {misnamed[0]!r} and not for {name!r} of the set, which "
-                    "has the same values: give them one name"
-                )
+            misnamed = next((other for other, one in others.items() if one == distribution), None)
+            if misnamed is None or any(name in one.params for one in (trial, *_all_trials(study))):
+                continue
+            self._warned = True
+            warnings.warn(
+                f"FeasibleSampler: the objective asked for {misnamed!r} and not for {name!r} of the set, which has the "
+                "same values; if they are the same choice, give them one name: what is not of the set costs nothing",
+                stacklevel=2,
+            )
+            return
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         return dict(self._distributions)

@@ -413,3 +413,40 @@ def test_values_that_are_equal_are_one_value(base, offered, asked):
     assert study.trials[0].params["item4"] == asked[1]
     for trial in study.trials:
         assert sum(costs[name][value] for name, value in trial.params.items()) <= 9
+
+
+ITEMS = {f"use{place}": {False: 0, True: place + 1} for place in range(6)}
+
+
+@pytest.fixture
+def items():
+    return FeasibleSet.of_costs(ITEMS, 12)
+
+
+def use(trial, *places):
+    return sum(place * trial.suggest_categorical(f"use{place}", [False, True]) for place in places)
+
+
+@pytest.mark.parametrize("base", samplers.names())
+def test_a_choice_that_depends_on_others_is_no_misspelt_one(items, base):
+    def objective(trial):
+        augment = trial.suggest_categorical("augment", [False, True])
+        if trial.suggest_categorical("use0", [False, True]) or trial.number == 0:
+            return use(trial, 1, 2, 3, 4, 5) + augment
+        return use(trial, 2, 3, 4, 5) + augment
+
+    study = study_of(items, base)
+    study.optimize(objective, n_trials=14)
+    assert len({len(trial.params) for trial in study.trials}) == 2
+
+
+def test_a_trial_that_is_pruned_among_its_choices_misspells_none(items):
+    def objective(trial):
+        trial.suggest_categorical("augment", [False, True])
+        if not use(trial, 0, 1, 2) or trial.number == 0:
+            raise optuna.TrialPruned
+        return use(trial, 3, 4, 5)
+
+    study = study_of(items)
+    study.optimize(objective, n_trials=14)
+    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
