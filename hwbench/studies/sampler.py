@@ -25,6 +25,7 @@ from hwbench.specs import Architecture
 from hwbench.studies.fidelities import FULL, ScoreObservation, doublings
 from hwbench.studies.journal import FIXED_PARAMS, runs_again
 from hwbench.studies.pruning import rungs
+from hwbench.studies.stored_settings import SETTINGS
 from hwbench.studies.thompson import Thompson
 
 # Makes the wrapped sampler from a seed; None means that every trial is an exact uniform draw.
@@ -38,6 +39,8 @@ _DRAWS = 400
 _MOST_DRAWS = 10_000
 # Epochs at which trainings that were given up are compared; each takes part in the matrix of all observations.
 _RUNGS = 4
+# Attribute of a trial: what was proposed for the choices that it did not ask for, as texts by name.
+_LEFT_OUT = "hwbench:left_out"
 
 samplers: Registry[Base] = Registry("sampler", entry_points="hwbench.samplers", expects=a_callable)
 
@@ -71,6 +74,9 @@ class FeasibleSampler(BaseSampler):
     worker that was interrupted goes on exactly as it would have, and trials that run at the same time have seeds of
     their own and networks of their own. A trial that failed counts, and its network is not proposed again, unless it is
     queued to run again.
+
+    A choice that depends on others may be left out by a trial: its proposal is kept with the trial, completes the
+    network, and counts in the budget.
 
     Other parameters of an objective, beside the choices, are sampled by a TPE that knows nothing of them. Where a trial
     is queued with some of the choices, the others are drawn such that all are within the budget, if they can be.
@@ -119,7 +125,7 @@ class FeasibleSampler(BaseSampler):
         self._turns = turns
         # By the number of a trial under way in this process: its sampler, and what was proposed for it.
         self._bases: dict[int, BaseSampler] = {}
-        self._proposed: dict[int, str] = {}
+        self._proposed: dict[int, Architecture] = {}
         # By the values of all choices as texts: trials are read again for every proposal, of whatever study.
         self._networks: dict[tuple[str, ...], Architecture] = {}
         self._one_at_a_time = threading.Lock()
@@ -143,12 +149,28 @@ class FeasibleSampler(BaseSampler):
                 base.before_trial(study, trial)
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
-        self._proposed.pop(trial.number, None)
+        self._keep_left_out(study, trial, state, self._proposed.pop(trial.number, None))
         if state is TrialState.COMPLETE and not self._warned:  # others may have ended before all was asked for
             self._check_names(study, trial)
         if (base := self._bases.pop(trial.number, None)) is not None:
             with self._blaming():
                 base.after_trial(study, trial, state, values)
+
+    def _keep_left_out(
+        self, study: Study, trial: FrozenTrial, state: TrialState, proposed: Architecture | None
+    ) -> None:
+        """Keeps what was proposed for the choices that a trial did not ask for: with them it is of a network.
+
+        A trial of a search that failed among its choices is repeated as if it had made none.
+        """
+        left_out = self._distributions.keys() - trial.params.keys()
+        if proposed is None or not 0 < len(left_out) < len(self._distributions):
+            return
+        if state is TrialState.FAIL and SETTINGS in study.user_attrs:
+            return
+        values = self._space.params(proposed)
+        texts = {name: str(values[name]) for name in self._distributions if name in left_out}
+        study._storage.set_trial_system_attr(trial._trial_id, _LEFT_OUT, texts)
 
     def _check_names(self, study: Study, trial: FrozenTrial) -> None:
         """Warns, once, of a choice that was perhaps asked for by another name, by which it costs nothing.
@@ -182,12 +204,12 @@ class FeasibleSampler(BaseSampler):
             )
         with self._one_at_a_time:
             found = self._sample(study, trial)
-            self._proposed[trial.number] = found.key
+            self._proposed[trial.number] = found
         return self._space.params(found)
 
     def _sample(self, study: Study, trial: FrozenTrial) -> Architecture:
         # Before the trials are read: what is proposed for a trial stands in one of both.
-        proposed = {key for number, key in self._proposed.copy().items() if number != trial.number}
+        proposed = {one.key for number, one in self._proposed.copy().items() if number != trial.number}
         taken = self._taken(study, trial)
         before = _before(taken, trial)
         rng = np.random.default_rng([self._seed, before, 1])
@@ -227,8 +249,10 @@ class FeasibleSampler(BaseSampler):
         ]
 
     def _network(self, trial: FrozenTrial) -> Architecture | None:
-        """The network of a trial, which may have more parameters; None where not all of it was chosen."""
+        """The network of a trial, which may have more parameters; None where what it did not ask for is not known."""
         params = trial.params
+        if self._distributions.keys() - params.keys():
+            params = trial.system_attrs.get(_LEFT_OUT, {}) | params
         if self._distributions.keys() - params.keys():
             return None
         texts = tuple(str(params[name]) for name in self._distributions)

@@ -450,3 +450,54 @@ def test_a_trial_that_is_pruned_among_its_choices_misspells_none(items):
     study = study_of(items)
     study.optimize(objective, n_trials=14)
     assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
+
+
+DEEP = {"depth": dict.fromkeys((1, 2, 3, 4, 5), 0)} | {f"l{place}": COSTS["layer0"] for place in range(5)}
+
+
+def of_some_depth(trial):
+    depth = trial.suggest_categorical("depth", [1, 2, 3, 4, 5])
+    return sum((i + 1) * trial.suggest_categorical(f"l{i}", WIDTHS) ** 0.5 for i in range(depth)) - 3 * depth**2
+
+
+def test_thompson_learns_where_choices_depend_on_others():
+    study = study_of(FeasibleSet.of_costs(DEEP, 3.0))
+    study.optimize(of_some_depth, n_trials=40)
+    partial = [trial for trial in study.trials if len(trial.params) < 6]
+    assert partial
+    for trial in study.trials:
+        left_out = trial.system_attrs.get("hwbench:left_out", {})
+        assert left_out.keys() | trial.params.keys() == DEEP.keys()
+        spent = sum(DEEP[name][int(value)] for name, value in (left_out | trial.params).items())
+        assert spent <= 3.0 + 1e-9
+    assert len(study.sampler._scored(study)) == 40
+    drawn = study_of(FeasibleSet.of_costs(DEEP, 3.0), "random")
+    drawn.optimize(of_some_depth, n_trials=40)
+    assert study.best_value > drawn.best_value
+
+
+def test_what_failed_is_not_proposed_again_where_choices_depend_on_others():
+    def objective(trial):
+        value = of_some_depth(trial)
+        if trial.params["depth"] == 2:
+            raise MemoryError
+        return value
+
+    study = study_of(FeasibleSet.of_costs(DEEP, 3.0))
+    study.optimize(objective, n_trials=25, catch=MemoryError)
+    found = {tuple((t.system_attrs.get("hwbench:left_out", {}) | t.params).items()) for t in study.trials}
+    assert len(found) == 25
+
+
+def test_trials_of_before_that_left_choices_out_are_passed_over(items):
+    study = study_of(items)
+    study.add_trial(
+        optuna.trial.create_trial(
+            params={"use0": True},
+            distributions={"use0": optuna.distributions.CategoricalDistribution((False, True))},
+            value=1.0,
+        )
+    )
+    study.optimize(lambda trial: use(trial, *range(6)), n_trials=8)
+    assert len(study.sampler._scored(study)) == 8
+    assert not any("hwbench:left_out" in trial.system_attrs for trial in study.trials)
