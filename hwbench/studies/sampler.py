@@ -82,8 +82,8 @@ class FeasibleSampler(BaseSampler):
     is queued with some of the choices, the others are drawn such that all are within the budget, if they can be.
 
     Draws are from ``band``, shares of the budget as ``FeasibleSet.draw`` takes them, while new networks come up there.
-    ``Thompson`` learns from ``known`` observations as well, which are no trials of the study. Where ``turns`` budgets
-    take turns, this is the sampler of one of them.
+    ``Thompson`` learns from the first objective of a study, and from ``known`` observations, which are no trials of it.
+    Where ``turns`` budgets take turns, this is the sampler of one of them.
 
     Beside Optuna's ``HyperbandPruner`` a wrapped sampler learns from the trials of its trial's bracket, as it would
     without this one; ``Thompson``, which tells lengths of training apart, from those of all brackets.
@@ -129,7 +129,7 @@ class FeasibleSampler(BaseSampler):
         # By the values of all choices as texts: trials are read again for every proposal, of whatever study.
         self._networks: dict[tuple[str, ...], Architecture] = {}
         self._one_at_a_time = threading.Lock()
-        self._warned = False
+        self._warned_of: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("_networks", "_one_at_a_time")}
@@ -138,6 +138,14 @@ class FeasibleSampler(BaseSampler):
         vars(self).update(state, _networks={}, _one_at_a_time=threading.Lock())
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        if self._thompson is not None and len(study.directions) > 1 and "objectives" not in self._warned_of:
+            self._warned_of.add("objectives")
+            if SETTINGS not in study.user_attrs:  # the second one of a search is the latency, which is known
+                warnings.warn(
+                    f"FeasibleSampler: thompson learns from the first of {len(study.directions)} objectives alone; "
+                    "nsga2 and tpe learn from all of them",
+                    stacklevel=2,
+                )
         if self._make_base is not None:
             words = np.random.SeedSequence([self._seed, _before(self._taken(study, trial), trial)]).generate_state(1)
             with samplers.blaming(self._make_base):
@@ -150,7 +158,9 @@ class FeasibleSampler(BaseSampler):
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         self._keep_left_out(study, trial, state, self._proposed.pop(trial.number, None))
-        if state is TrialState.COMPLETE and not self._warned:  # others may have ended before all was asked for
+        if (
+            state is TrialState.COMPLETE and "names" not in self._warned_of
+        ):  # others may have ended before all was asked for
             self._check_names(study, trial)
         if (base := self._bases.pop(trial.number, None)) is not None:
             with self._blaming():
@@ -183,7 +193,7 @@ class FeasibleSampler(BaseSampler):
             misnamed = next((other for other, one in others.items() if one == distribution), None)
             if misnamed is None or any(name in one.params for one in (trial, *_all_trials(study))):
                 continue
-            self._warned = True
+            self._warned_of.add("names")
             warnings.warn(
                 f"FeasibleSampler: the objective asked for {misnamed!r} and not for {name!r} of the set, which has the "
                 "same values; if they are the same choice, give them one name: what is not of the set costs nothing",

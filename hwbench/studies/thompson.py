@@ -100,6 +100,8 @@ class Thompson:
 
     def _share(self, rng: np.random.Generator) -> float:
         """A share of the budget at which there is a network, roundings of its grid included."""
+        if not self._feasible.budget_s:
+            return 1.0
         smallest, _ = self._feasible.smallest()
         least = min(1.0, smallest * 1.01 / self._feasible.budget_s)
         return float(rng.uniform(least, 1.0)) if least > 0 else 1.0

@@ -165,7 +165,11 @@ def study_of(feasible, base="thompson", **options):
 
 
 def combinations(study):
-    return {tuple(trial.params[name] for name in COSTS) for trial in study.trials}
+    return combinations_of(study, COSTS)
+
+
+def combinations_of(study, costs):
+    return {tuple(trial.params[name] for name in costs) for trial in study.trials}
 
 
 @pytest.mark.parametrize("base", ["random", "thompson", "tpe"])
@@ -409,7 +413,7 @@ def test_values_that_are_equal_are_one_value(base, offered, asked):
     study = optuna.create_study(sampler=sampler, direction="maximize")
     study.enqueue_trial({"item4": asked[1]})
     study.optimize(lambda trial: sum(trial.suggest_categorical(name, asked) for name in costs), n_trials=8)
-    assert len({tuple(trial.params[name] for name in costs) for trial in study.trials}) == 8
+    assert len(combinations_of(study, costs)) == 8
     assert study.trials[0].params["item4"] == asked[1]
     for trial in study.trials:
         assert sum(costs[name][value] for name, value in trial.params.items()) <= 9
@@ -501,3 +505,22 @@ def test_trials_of_before_that_left_choices_out_are_passed_over(items):
     study.optimize(lambda trial: use(trial, *range(6)), n_trials=8)
     assert len(study.sampler._scored(study)) == 8
     assert not any("hwbench:left_out" in trial.system_attrs for trial in study.trials)
+
+
+@pytest.mark.parametrize("budget", [0, 12])
+def test_that_thompson_learns_from_the_first_objective_alone_is_warned_of_once(budget):
+    costs = {name: {False: 0, True: budget and 1} for name in ITEMS}
+    sampler = FeasibleSampler(FeasibleSet.of_costs(costs, budget), Thompson, seed=0, startup=2)
+    study = optuna.create_study(sampler=sampler, directions=["maximize", "minimize"])
+    with pytest.warns(UserWarning, match="learns from the first of 2 objectives alone") as warned:
+        study.optimize(lambda trial: (use(trial, *range(6)), 1.0), n_trials=8)
+    assert len(warned) == 1
+    assert len(combinations_of(study, ITEMS)) == 8
+
+
+@pytest.mark.parametrize("base", ["nsga2", "random", "tpe"])
+def test_the_others_learn_from_all_objectives(items, base):
+    sampler = FeasibleSampler(items, samplers.get(base), seed=0, startup=2)
+    study = optuna.create_study(sampler=sampler, directions=["maximize", "minimize"])
+    study.optimize(lambda trial: (use(trial, *range(6)), len(trial.params)), n_trials=8)
+    assert len(combinations_of(study, ITEMS)) == 8
