@@ -147,12 +147,7 @@ class FeasibleSampler(BaseSampler):
                     stacklevel=2,
                 )
         if self._make_base is not None:
-            words = np.random.SeedSequence([self._seed, _before(self._taken(study, trial), trial)]).generate_state(1)
-            with samplers.blaming(self._make_base):
-                base = self._make_base(int(words[0]))
-            if not isinstance(base, BaseSampler):
-                raise _no_sampler(self._make_base, base)
-            self._bases[trial.number] = base
+            self._bases[trial.number] = base = self._made(self._make_base, study, trial)
             with self._blaming():
                 base.before_trial(study, trial)
 
@@ -162,9 +157,19 @@ class FeasibleSampler(BaseSampler):
             state is TrialState.COMPLETE and "names" not in self._warned_of
         ):  # others may have ended before all was asked for
             self._check_names(study, trial)
-        if (base := self._bases.pop(trial.number, None)) is not None:
+        if self._make_base is not None:  # where another process asked for the trial, no sampler was made for it here
+            base = self._bases.pop(trial.number, None) or self._made(self._make_base, study, trial)
             with self._blaming():
                 base.after_trial(study, trial, state, values)
+
+    def _made(self, make: Callable[[int], BaseSampler], study: Study, trial: FrozenTrial) -> BaseSampler:
+        """The wrapped sampler of a trial."""
+        words = np.random.SeedSequence([self._seed, _before(self._taken(study, trial), trial)]).generate_state(1)
+        with samplers.blaming(make):
+            base = make(int(words[0]))
+        if not isinstance(base, BaseSampler):
+            raise _no_sampler(make, base)
+        return base
 
     def _keep_left_out(
         self, study: Study, trial: FrozenTrial, state: TrialState, proposed: Architecture | None

@@ -524,3 +524,22 @@ def test_the_others_learn_from_all_objectives(items, base):
     study = optuna.create_study(sampler=sampler, directions=["maximize", "minimize"])
     study.optimize(lambda trial: (use(trial, *range(6)), len(trial.params)), n_trials=8)
     assert len(combinations_of(study, ITEMS)) == 8
+
+
+@pytest.mark.filterwarnings("ignore:`constraints_func`", "ignore:Argument ``constraints_func``")
+def test_constraints_are_kept_where_another_process_tells_the_score(items, tmp_path):
+    def constrained(seed):
+        return optuna.samplers.TPESampler(seed=seed, constraints_func=lambda trial: (trial.params["use5"] - 0.5,))
+
+    def opened():
+        """As another process has the study."""
+        sampler = FeasibleSampler(items, constrained, seed=0, startup=0)
+        return optuna.create_study(
+            study_name="shared", storage=f"sqlite:///{tmp_path}/shared.db", sampler=sampler, load_if_exists=True
+        )
+
+    asked = opened().ask()
+    use(asked, *range(6))
+    study = opened()
+    study.tell(asked.number, 1.0)
+    assert study.trials[0].system_attrs["constraints"] == [asked.params["use5"] - 0.5]
