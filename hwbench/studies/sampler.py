@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from optuna import TrialPruned
 from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.samplers import BaseSampler, NSGAIISampler, TPESampler
+from optuna.samplers import BaseSampler, BruteForceSampler, GridSampler, NSGAIISampler, TPESampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -169,6 +169,12 @@ class FeasibleSampler(BaseSampler):
             base = make(int(words[0]))
         if not isinstance(base, BaseSampler):
             raise _no_sampler(make, base)
+        if isinstance(base, GridSampler | BruteForceSampler):
+            raise InvalidValue(
+                f"FeasibleSampler: {type(base).__name__} goes through a list of its own, which repairs would spoil; to "
+                "try each combination once, queue all: for one in feasible.space.architectures(): if one in feasible: "
+                "study.enqueue_trial(feasible.space.params(one))"
+            )
         return base
 
     def _keep_left_out(

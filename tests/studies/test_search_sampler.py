@@ -543,3 +543,25 @@ def test_constraints_are_kept_where_another_process_tells_the_score(items, tmp_p
     study = opened()
     study.tell(asked.number, 1.0)
     assert study.trials[0].system_attrs["constraints"] == [asked.params["use5"] - 0.5]
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda seed: optuna.samplers.GridSampler({name: [False, True] for name in ITEMS}, seed=seed),
+        lambda seed: optuna.samplers.BruteForceSampler(seed=seed),
+    ],
+    ids=["grid", "brute-force"],
+)
+def test_samplers_that_go_through_a_list_are_refused_and_what_is_said_instead_works(items, make):
+    study = optuna.create_study(sampler=FeasibleSampler(items, make, seed=0, startup=2))
+    with pytest.raises(InvalidValue, match=r"goes through a list of its own.* queue all: .*enqueue_trial"):
+        study.optimize(lambda trial: use(trial, *range(6)), n_trials=1)
+    every = optuna.create_study()
+    for one in items.space.architectures():
+        if one in items:
+            every.enqueue_trial(items.space.params(one))
+    every.optimize(lambda trial: use(trial, *range(6)), n_trials=int(items.count))
+    assert len(combinations_of(every, ITEMS)) == items.count
+    assert all(sum(ITEMS[n][v] for n, v in trial.params.items()) <= 12 for trial in every.trials)
