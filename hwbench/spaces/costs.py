@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import numbers
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -98,15 +98,29 @@ class CostSpace(StagedSpace):
 
 
 def cost_sums(costs: Costs) -> SpaceSums:
-    """Costs as sums over a space, in which the value before is what reaches a choice.
+    """Costs, or scores, as sums over a space, in which the value before is what reaches a choice.
 
     Args:
-        costs: By choice and value; infinity rules a value out.
+        costs: By choice and value: any numbers, of scores also below 0; infinity rules a value out.
 
     Raises:
-        InvalidValue: As ``CostSpace``; the costs are no mapping, a cost is not a number of 0 or more, or there are more
-            combinations than a float counts.
+        InvalidValue: As ``CostSpace``; the costs are no mapping, one is not a number above minus infinity, or there are
+            more combinations than a float counts.
     """
+    return _sums_by(costs, _number)
+
+
+def spent_sums(costs: Costs) -> SpaceSums:
+    """As ``cost_sums``, of what counts in a budget: none is below 0.
+
+    Raises:
+        InvalidValue: As ``cost_sums``; or a cost is below 0.
+    """
+    return _sums_by(costs, _cost)
+
+
+def _sums_by(costs: Costs, number: Callable[[str, object, object], float]) -> SpaceSums:
+    """Sums over a space of what ``number`` reads of a choice, its value and what is given for them."""
     if not isinstance(costs, Mapping):
         raise InvalidValue(f"costs: expected numbers by choice and value, a dict of dicts, got {shown(costs, 60)}")
     for name, by_value in costs.items():
@@ -117,7 +131,7 @@ def cost_sums(costs: Costs) -> SpaceSums:
         raise InvalidValue(
             f"costs: {len(costs)} choices have more combinations than can be counted, {sys.float_info.max:.0e}"
         )
-    rows = [[_cost(name, value, cost) for value, cost in by_value.items()] for name, by_value in costs.items()]
+    rows = [[number(name, value, one) for value, one in by_value.items()] for name, by_value in costs.items()]
     return _sums(space, [np.array(row) for row in rows])
 
 
@@ -165,12 +179,12 @@ def cost_budgets(costs: Mapping[str, Costs], budgets: Mapping[str, float], most:
     """Several budgets of the same choices.
 
     Args:
-        costs: As for ``cost_sums``, by the name of the budget; the first ones tell the order.
+        costs: As for ``spent_sums``, by the name of the budget; the first ones tell the order.
         budgets: By the same names.
         most: Units of whole costs that are counted, see ``common_unit``.
 
     Raises:
-        InvalidValue: As ``cost_sums``; or the names differ, the choices do, or a budget is not above zero.
+        InvalidValue: As ``spent_sums``; or the names differ, the choices do, or a budget is not above zero.
         InfeasibleBudget: All values of a choice are ruled out, by one budget or several together.
     """
     if not budgets or costs.keys() != budgets.keys():
@@ -180,10 +194,10 @@ def cost_budgets(costs: Mapping[str, Costs], budgets: Mapping[str, float], most:
         )
     limits = {name: cost_budget(limit, name) for name, limit in budgets.items()}
     for by_choice in costs.values():  # each by itself, before they are compared
-        cost_sums(by_choice)
+        spent_sums(by_choice)
     first = next(iter(costs.values()))
     ordered = {name: _in_order_of(first, by_choice, name, next(iter(costs))) for name, by_choice in costs.items()}
-    sums = {name: cost_sums(by_choice) for name, by_choice in ordered.items()}
+    sums = {name: spent_sums(by_choice) for name, by_choice in ordered.items()}
     for choice, values in first.items():
         if all(any(math.isinf(_cost(choice, v, one[choice][v])) for one in ordered.values()) for v in values):
             raise InfeasibleBudget(f"{choice!r} has only values that are ruled out, by infinite costs")
@@ -245,6 +259,15 @@ def _cost(name: str, value: object, cost: object) -> float:
     number = _real(cost)
     if not number >= 0:
         raise InvalidValue(f"costs: {name!r} = {value!r}: expected a number of 0 or more, got {shown(cost, 60)}")
+    return number
+
+
+def _number(name: str, value: object, given: object) -> float:
+    number = _real(given)
+    if not number > -math.inf:
+        raise InvalidValue(
+            f"{name!r} = {value!r}: expected a number, or infinity to rule it out, got {shown(given, 60)}"
+        )
     return number
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from hwbench.errors import InfeasibleBudget, InvalidValue
 from hwbench.spaces.budgets import checked_share
 from hwbench.spaces.completions import Completions
-from hwbench.spaces.costs import Costs, CostSpace, common_unit, cost_budget, cost_sums, most_units, of_choices
+from hwbench.spaces.costs import Costs, CostSpace, common_unit, cost_budget, most_units, of_choices, spent_sums
 from hwbench.spaces.optimum import GridCosts, Optimiser
 from hwbench.spaces.protocols import NetworkSums
 from hwbench.spaces.repair import nearest_within
@@ -100,7 +100,7 @@ class FeasibleSet:
                 values of one choice read the same, or there are more combinations than a float counts.
             InfeasibleBudget: Nothing is that cheap; the message names the smallest sum.
         """
-        sums = cost_sums(costs)
+        sums = spent_sums(costs)
         most = cost_budget(budget)
         if not sums.num_known:
             raise InfeasibleBudget(f"budget {most:g}: a choice has only values that are ruled out, by infinite costs")

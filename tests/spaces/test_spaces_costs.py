@@ -422,3 +422,34 @@ def test_a_sampler_that_cannot_be_made_is_refused():
         FeasibleSampler(feasible, optuna.samplers.TPESampler(seed=1), seed=0, startup=2)
     with pytest.raises(InvalidValue, match="startup: expected 0 or more trials, got -1"):
         FeasibleSampler(feasible, None, seed=0, startup=-1)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_score_may_subtract(several):
+    costs = {"a": {1: 1, 2: 2}, "b": {1: 1, 2: 2}, "c": {1: 1, 2: 2}}
+    worth = {"a": {1: -5, 2: -1.5}, "b": {1: 4, 2: 6}, "c": {1: 0, 2: -2}}
+    bag = (
+        JointSet.of_named_costs({"kg": costs, "l": costs}, {"kg": 5, "l": 6})
+        if several
+        else FeasibleSet.of_costs(costs, 5)
+    )
+    best = bag.best(cost_sums(worth))
+    assert best.score == 4.5
+    assert bag.space.params(best.architecture) == {"a": 2, "b": 2, "c": 1}
+    negative = {"a": {1: -1}, "b": {1: -2, 2: -3}}
+    assert FeasibleSet.of_costs({"a": {1: 0}, "b": {1: 0, 2: 5}}, 5).best(cost_sums(negative)).score == -3
+
+
+@pytest.mark.parametrize("given", [-math.inf, math.nan, "1", True])
+def test_a_score_that_is_none_is_refused_without_a_word_of_costs(given):
+    with pytest.raises(InvalidValue, match=r"^'a' = 1: expected a number, or infinity to rule it out, got "):
+        cost_sums({"a": {1: given}})
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_cost_below_0_is_refused_under_one_budget_and_several(several):
+    costs = {"a": {1: -1}}
+    with pytest.raises(InvalidValue, match="costs: 'a' = 1: expected a number of 0 or more, got -1"):
+        JointSet.of_named_costs({"kg": costs, "l": costs}, {"kg": 5, "l": 6}) if several else FeasibleSet.of_costs(
+            costs, 5
+        )
