@@ -12,7 +12,7 @@ from hwbench.spaces.walk import Floats, Integers, StageSums
 
 @dataclass(frozen=True)
 class Completions:
-    """The ways on from every step of one input size.
+    """The ways on from every step of one input size; of those within a band, see ``of``, alone.
 
     Activations from which everything costs the same share a row: those of the blocks of a stage that have equally many
     blocks behind them do.
@@ -32,15 +32,19 @@ class Completions:
     numbers: tuple[Integers, ...]
 
     @classmethod
-    def of(cls, stages: Sequence[StageSums], costs: Sequence[Integers], grid: int) -> Completions:
+    def of(
+        cls, stages: Sequence[StageSums], costs: Sequence[Integers], grid: int, width: int | None = None
+    ) -> Completions:
         """Counts from the last step on.
 
         Args:
             stages: The steps.
             costs: By step, shape (activations, choices): steps of the grid, more than ``grid`` where there is no way.
             grid: The most that may be left.
+            width: Steps that may be left over in the end are fewer than these: ways of a band are counted themselves,
+                for the difference of two totals loses what is below their rounding. None: any number.
         """
-        table = _RowTable(grid)
+        table = _RowTable(grid, width)
         numbers = [np.array([table.number(np.zeros(1, np.int64), np.full(1, _END))])]
         for stage, steps in zip(stages[:0:-1], costs[:0:-1]):
             after = numbers[-1]
@@ -65,8 +69,8 @@ _END = -1
 class _RowTable:
     """Rows, each made once."""
 
-    def __init__(self, grid: int) -> None:
-        self._grid = grid
+    def __init__(self, grid: int, width: int | None) -> None:
+        self._grid, self._width = grid, width
         self._known: dict[bytes, int] = {}
         self.rows: list[tuple[int, Floats]] = []
 
@@ -93,7 +97,9 @@ class _RowTable:
         row = np.zeros(grid + 1)
         for (cost, after), number in zip(alike.T.tolist(), counts.tolist()):
             least, ways = self.rows[after] if after != _END else (0, None)
-            if cost + least <= grid:
-                row[cost + least :] += number if ways is None else number * ways[: grid + 1 - cost - least]
-        least = int(np.argmax(row > 0)) if row[-1] else grid + 1
+            if ways is None:
+                row[cost : None if self._width is None else cost + self._width] += number
+            elif cost + least <= grid:
+                row[cost + least :] += number * ways[: grid + 1 - cost - least]
+        least = int(np.argmax(row > 0)) if row.any() else grid + 1
         return least, row[least:].copy()

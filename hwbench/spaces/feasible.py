@@ -14,7 +14,7 @@ dynamic programming"); the same tables with (max, +) give optima, with (min, +) 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -79,7 +79,8 @@ class FeasibleSet:
         smallest, architecture = sums.smallest()
         if smallest > self._most_s or not np.any(self._bases <= self._grid):
             raise self._infeasible(smallest, architecture)
-        self._ahead = [Completions.of(cell.stages, costs, self._grid) for cell, costs in zip(sums.cells, self._costs)]
+        self._ahead = self._completions()
+        self._band: tuple[int, list[Completions]] | None = None
         if not self.count:
             raise self._infeasible(smallest, architecture)
 
@@ -166,21 +167,20 @@ class FeasibleSet:
         Raises:
             InfeasibleBudget: The band is empty.
         """
-        (low, high), weights = self._ends(band), self._ways(band)
+        weights = self._ways(band)
         if not weights.sum() > 0:
             raise InfeasibleBudget(
                 f"no {self._member} takes {band[0]:.0%} to {band[1]:.0%} of {self._most}; widen the band"
             )
         at = pick(weights, rng)
-        left_low, left_high, state, picked = low - self._bases[at], high - self._bases[at], 0, []
-        ahead = self._ahead[at]
+        low, high = self._ends(band)
+        left, state, picked = high - self._bases[at], 0, []
+        ahead = self._ahead_within(low, high)[at]
         for index, (axis, stage) in enumerate(zip(self.sums.axes, self.sums.cells[at].stages)):
             costs, out = self._costs[at][index][state], stage.out[state]
-            high_ways, low_ways = (ahead.at_most(index + 1, out, left - costs) for left in (left_high, left_low))
-            weights = high_ways - low_ways
-            number = pick(weights, rng)
+            number = pick(ahead.at_most(index + 1, out, left - costs), rng)
             picked.append(axis.choices[number])
-            left_low, left_high, state = left_low - costs[number], left_high - costs[number], int(out[number])
+            left, state = left - costs[number], int(out[number])
         return self.space.member(self.sums.cells[at].cell, tuple(picked))
 
     def best(self, scores: NetworkSums, within: float = 1.0) -> Optimum:
@@ -273,8 +273,22 @@ class FeasibleSet:
     def _ways(self, band: tuple[float, float]) -> Floats:
         """By input size: the number of members in a band."""
         low, high = self._ends(band)
-        ways: Floats = np.array(self._totals(high)) - np.array(self._totals(low))
-        return ways
+        if high <= low:
+            return np.zeros(len(self._bases))
+        return np.array(self._counted(self._ahead_within(low, high), high))
+
+    def _ahead_within(self, low: int, high: int) -> list[Completions]:
+        """By input size: ways on of members above some steps and at most others; those of the last band are kept."""
+        if low < 0:
+            return self._ahead
+        band = self._band
+        if band is None or band[0] != high - low:
+            self._band = band = high - low, self._completions(high - low)
+        return band[1]
+
+    def _completions(self, width: int | None = None) -> list[Completions]:
+        cells = zip(self.sums.cells, self._costs)
+        return [Completions.of(cell.stages, costs, self._grid, width) for cell, costs in cells]
 
     @cached_property
     def _optimiser(self) -> Optimiser:
@@ -283,9 +297,13 @@ class FeasibleSet:
 
     def _totals(self, steps: int) -> list[float]:
         """By input size: the number of members whose latency is at most ``steps``."""
+        return self._counted(self._ahead, steps)
+
+    def _counted(self, ahead: Sequence[Completions], steps: int) -> list[float]:
+        """By input size: the number of members within so many steps that have the ways on of ``ahead``."""
         return [
-            float(ahead.at_most(1, cell.stages[0].out[0], steps - base - costs[0][0]).sum())
-            for ahead, base, costs, cell in zip(self._ahead, self._bases.tolist(), self._costs, self.sums.cells)
+            float(ways.at_most(1, cell.stages[0].out[0], steps - base - costs[0][0]).sum())
+            for ways, base, costs, cell in zip(ahead, self._bases.tolist(), self._costs, self.sums.cells)
         ]
 
     def _infeasible(self, smallest: float, architecture: Architecture) -> InfeasibleBudget:

@@ -121,17 +121,16 @@ class JointSet(FeasibleSet):
         Raises:
             InfeasibleBudget: The band is empty.
         """
-        grid, (low, high), weights = self._joint_grid, band, self._ways(band)
+        grid, weights = self._joint_grid, self._ways(band)
         if not weights.sum() > 0:
             raise band_is_empty(self.space.name, self.budgets, band)
         size, state, picked = pick(weights, rng), 0, []
-        left, below = grid.left(size, high), grid.left(size, low) if low > 0 else grid.nothing
+        left, width = grid.left(size, band[1]), grid.width(size, band)
         for number, out in enumerate(self._joint_costs.out):
-            ways = grid.ways(number, size, state, left) - grid.ways(number, size, state, below)
-            choice = pick(ways, rng)
+            choice = pick(grid.ways(number, size, state, left, width), rng)
             picked.append(choice)
             cost = grid.cost(number, size, state, choice)
-            left, below, state = left - cost, below - cost, int(out[size, state, choice])
+            left, state = left - cost, int(out[size, state, choice])
         return self._architecture(BestChoices(0.0, size, tuple(picked)))
 
     def best(self, scores: NetworkSums, within: float = 1.0) -> Optimum:
@@ -195,8 +194,8 @@ class JointSet(FeasibleSet):
         return smallest_share(self._joint_costs)
 
     def _ways(self, band: tuple[float, float]) -> Floats:
-        low, high = band
-        return np.array(self._totals(high)) - (np.array(self._totals(low)) if low > 0 else 0.0)
+        grid, sizes = self._joint_grid, range(len(self.sums.cells))
+        return np.array([grid.ways(0, n, 0, grid.left(n, band[1]), grid.width(n, band)).sum() for n in sizes])
 
     def _totals(self, share: float) -> list[float]:
         return [self._joint_grid.count(size, share) for size in range(len(self.sums.cells))]

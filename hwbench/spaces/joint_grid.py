@@ -34,6 +34,9 @@ _CHUNK = 1 << 19
 _SHORTEST = 1e-8
 # Stages from this one on have tables.
 _FIRST = 2
+# Up to this number counts are exact; beyond, a band is the difference of two totals where it is more than this share.
+_EXACT = 2.0**53
+_PRECISE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class JointGrid:
     costs: JointCosts
     units: tuple[float, ...]
     _seen: dict[tuple[int, tuple[int, ...]], Floats] = field(default_factory=dict, init=False, repr=False)
+    _bands: dict[int, tuple[tuple[int, ...], list[Floats]]] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def steps(self) -> Integers:
@@ -97,7 +101,7 @@ class JointGrid:
 
     @cached_property
     def _tables(self) -> list[list[Floats]]:
-        """By input size, then by stage from ``_FIRST`` on."""
+        """By input size, then by stage from ``_FIRST`` on and one past the last."""
         return [self._tables_of(size) for size in range(len(self.costs.least))]
 
     def left(self, size: int, share: float) -> Integers:
@@ -113,40 +117,70 @@ class JointGrid:
         """Steps within which there is no member."""
         return np.full(len(self.steps), -1)
 
+    def width(self, size: int, band: tuple[float, float]) -> Integers | None:
+        """Steps by budget from the lower share of a band to the higher; None: the lower share is nothing."""
+        low, high = band
+        return self.left(size, high) - self.left(size, low) if low > 0 else None
+
     def count(self, size: int, share: float) -> float:
         """Number of members of an input size within a share of all budgets."""
         return float(self.ways(0, size, 0, self.left(size, share)).sum())
 
-    def ways(self, number: int, size: int, state: int, left: Integers) -> Floats:
-        """By choice of a stage: the number of members that go on with it within the steps left."""
+    def ways(self, number: int, size: int, state: int, left: Integers, width: Integers | None = None) -> Floats:
+        """By choice of a stage: the number of members that go on with it within the steps left.
+
+        Args:
+            number: Of the stage.
+            size: Number of the input size.
+            state: Number of the activation that reaches the stage.
+            left: Steps by budget.
+            width: Only of members that are not within so many steps fewer.
+        """
+        within = self._within(number, size, state, left)
+        if width is None or not (width > 0).any():
+            return within if width is None else np.zeros(len(within))
+        band: Floats = within - self._within(number, size, state, left - width)
+        if within.sum() <= _EXACT or band.sum() > _PRECISE * within.sum():
+            return band
+        return self._ways(number, size, state, left, self._tables_of_band(size, width))
+
+    def _within(self, number: int, size: int, state: int, left: Integers) -> Floats:
         if number:
-            return self._ways(number, size, state, left)
+            return self._ways(number, size, state, left, self._tables[size])
         key = (size, tuple(left.tolist()))
         if key not in self._seen:
             if len(self._seen) > 512:
                 self._seen.clear()
-            self._seen[key] = self._ways(number, size, state, left)
+            self._seen[key] = self._ways(number, size, state, left, self._tables[size])
         return self._seen[key]
 
-    def _ways(self, number: int, size: int, state: int, left: Integers) -> Floats:
+    def _tables_of_band(self, size: int, width: Integers) -> list[Floats]:
+        """As of all members; those of the last band are kept."""
+        key = tuple(width.tolist())
+        if size not in self._bands or self._bands[size][0] != key:
+            self._bands[size] = key, self._tables_of(size, width)
+        return self._bands[size][1]
+
+    def _ways(self, number: int, size: int, state: int, left: Integers, tables: Sequence[Floats]) -> Floats:
         costs, out = self._stages[number][size, state], self.costs.out[number][size, state]
-        return self._completions(number + 1, size, out, left - costs)
+        return self._completions(number + 1, size, out, left - costs, tables)
 
     def cost(self, number: int, size: int, state: int, choice: int) -> Integers:
         """What a choice costs beyond the least, in steps by budget."""
         steps: Integers = self._stages[number][size, state, choice]
         return steps
 
-    def _completions(self, number: int, size: int, states: Integers, left: Integers) -> Floats:
+    def _completions(
+        self, number: int, size: int, states: Integers, left: Integers, tables: Sequence[Floats]
+    ) -> Floats:
         """The number of ways from a stage on, by the activation that reaches it and by the steps left (N, budgets)."""
         within = (left >= 0).all(axis=1)
         found: Floats = np.zeros(len(states))
-        if number == len(self._stages):
-            found[within] = 1.0
-            return found
         states, left = states[within], left[within]
-        if number >= _FIRST:
-            table = self._tables[size][number - _FIRST]
+        if not len(states):
+            return found
+        if number >= _FIRST or number == len(self._stages):
+            table = tables[-1] if number == len(self._stages) else tables[number - _FIRST]
             at = np.minimum(left, np.array(table.shape[1:]) - 1)
             found[within] = table[(states, *at.T)]
             return found
@@ -156,18 +190,19 @@ class JointGrid:
         for first in range(0, len(states), width):
             part = states[first : first + width]
             further = left[first : first + width, None] - costs[part]
-            ways = self._completions(number + 1, size, out[part].ravel(), further.reshape(-1, further.shape[2]))
+            ways = self._completions(number + 1, size, out[part].ravel(), further.reshape(-1, further.shape[2]), tables)
             some[first : first + width] = ways.reshape(len(part), -1).sum(axis=1)
         found[within] = some
         return found
 
-    def _tables_of(self, size: int) -> list[Floats]:
+    def _tables_of(self, size: int, width: Integers | None = None) -> list[Floats]:
         if not (self.left(size, 1.0) >= 0).all():
             return []
-        tables: list[Floats] = []
-        after = np.ones((1, *(1 for _ in self.steps)))
+        more = np.zeros(len(self.steps)) if width is None else width
+        after = _end(np.minimum(self.steps, more).astype(np.int64), width)
+        tables = [after]
         for number in range(len(self._stages) - 1, _FIRST - 1, -1):
-            most = np.ceil(self._most[number][:, size].max(axis=1) / self._step) + len(self._stages)
+            most = np.ceil(self._most[number][:, size].max(axis=1) / self._step) + len(self._stages) + more
             shape = [int(n) + 1 for n in np.minimum(self.steps, most)]
             after = self._table(number, size, after, shape)
             tables.append(after)
@@ -186,6 +221,16 @@ class JointGrid:
                 into = tuple(slice(n, None) for n in step)
                 row[into] += number_alike * wide[(handed_on, *(slice(0, m - n) for n, m in zip(step, shape)))]
         return table
+
+
+def _end(most: Integers, width: Integers | None) -> Floats:
+    """By the steps left where a member ends, up to ``most`` and more: 1; of a band only below its width, else 0."""
+    left = np.indices([1, *(most + 1)])[1:]
+    if width is None:
+        return np.ones(left.shape[1:])
+    ends = np.zeros(left.shape[1:])
+    ends[(left < width.reshape(-1, *(1 for _ in ends.shape))).any(axis=0)] = 1.0
+    return ends
 
 
 def fewest_steps(costs: JointCosts) -> int:

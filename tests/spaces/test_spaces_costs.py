@@ -453,3 +453,58 @@ def test_a_cost_below_0_is_refused_under_one_budget_and_several(several):
         JointSet.of_named_costs({"kg": costs, "l": costs}, {"kg": 5, "l": 6}) if several else FeasibleSet.of_costs(
             costs, 5
         )
+
+
+def sums_of(rows):
+    """By sum: in how many ways it is reached, in whole numbers of any size."""
+    ways = [1]
+    for row in rows:
+        further = [0] * (len(ways) + max(row))
+        for before, number in enumerate(ways):
+            for cost in row:
+                further[before + cost] += number
+        ways = further
+    return ways
+
+
+@pytest.mark.parametrize(
+    ("several", "choices", "most", "budget", "low"),
+    [
+        (False, 56, 1, 56, 0.975),
+        (False, 60, 1, 60, 0.975),
+        (False, 60, 1, 60, 0.2),
+        (False, 100, 3, 270, 0.9),
+        (False, 100, 3, 270, 0.95),
+        (False, 100, 3, 290, 0.99),
+        (True, 60, 1, 59, 0.975),
+        (True, 60, 1, 59, 0.2),
+        (True, 100, 1, 99, 0.9),
+        (True, 100, 1, 98, 0.98),
+    ],
+)
+def test_a_band_of_the_few_among_many_is_counted_and_drawn_from(several, choices, most, budget, low):
+    costs = {f"c{place}": {value: value for value in range(most + 1)} for place in range(choices)}
+    within = sums_of([range(most + 1)] * choices)
+    within = {spent: ways for spent, ways in enumerate(within) if low * budget < spent <= budget}
+    bag = FeasibleSet.of_costs(costs, budget)
+    if several:
+        bag = JointSet.of_named_costs({"kg": costs, "l": costs}, {"kg": budget, "l": budget})
+    assert bag.count_within((low, 1.0)) == pytest.approx(sum(within.values()), rel=1e-9)
+    rng = np.random.default_rng(0)
+    drawn = [total(costs, bag.space.params(bag.draw(rng, (low, 1.0)))) for _ in range(200)]
+    assert within.keys() >= set(drawn)
+    mean = sum(spent * ways for spent, ways in within.items()) / sum(within.values())
+    spread = math.sqrt(sum((spent - mean) ** 2 * ways for spent, ways in within.items()) / sum(within.values()))
+    assert abs(np.mean(drawn) - mean) <= 4 * spread / math.sqrt(200)
+
+
+@pytest.mark.parametrize("band", [(0.9, 0.9), (0.9, 0.5), (0.9926, 0.9962)])
+@pytest.mark.parametrize("several", [False, True])
+def test_an_empty_band_of_many_is_empty(band, several):
+    costs = {f"c{place}": {0: 0, 1: 3} for place in range(100)}
+    bag = FeasibleSet.of_costs(costs, 270)
+    if several:
+        bag = JointSet.of_named_costs({"kg": costs, "l": costs}, {"kg": 270, "l": 270})
+    assert bag.count_within(band) == 0
+    with pytest.raises(InfeasibleBudget, match="widen the band"):
+        bag.draw(np.random.default_rng(0), band)
