@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -55,6 +56,15 @@ class JointCosts:
         bases = np.array([[budget.sums.cells[at].base / budget.limit for budget in budgets] for at in sizes])
         return cls(bases + ahead[:, :, 0].T, tuple(stages[::-1]), tuple(known[::-1]), out)
 
+    @cached_property
+    def alike(self) -> tuple[bool, ...]:
+        """By stage: whether all activations that reach it have the same choices at the same costs, now and later."""
+        found = [True]
+        for costs, known, out in zip(reversed(self.stages), reversed(self.known), reversed(self.out)):
+            same = all(_is_repeated(one) for one in (costs, known))
+            found.append(same and (found[-1] or _is_repeated(out)))
+        return tuple(found[:0:-1])
+
     def most_ahead(self) -> list[Floats]:
         """For each stage and one past the last, shape (budgets, input sizes, activations): the most still to come."""
         sizes = np.arange(len(self.least))[:, None, None]
@@ -62,6 +72,11 @@ class JointCosts:
         for costs, known, out in zip(reversed(self.stages), reversed(self.known), reversed(self.out)):
             most.append(np.where(known, costs + most[-1][:, sizes, out], 0.0).max(axis=3))
         return most[::-1]
+
+
+def _is_repeated(values: NDArray[np.generic]) -> bool:
+    """Whether the rows of all activations, the last axis but one, are the same."""
+    return bool((values == values[..., :1, :]).all())
 
 
 def stacked(rows: Sequence[NDArray[_Number]], fill: float) -> NDArray[_Number]:

@@ -2,7 +2,8 @@
 
 What a choice costs beyond the least (``hwbench.spaces.joint_costs``) is rounded up to steps of each budget, so every
 member that is counted is within all of them. The tables have an entry for each activation and each combination of steps
-left, at most ``CELLS``; the first two stages need none, as their choices are gone through one by one.
+left, at most ``CELLS``; activations from which everything costs the same, as of costs that are no networks, share one.
+The first two stages need no table, as their choices are gone through one by one.
 
 A member is left out only if it is closer to a budget than one step per stage and one more. A step is the room between
 the budget and the least that any member costs, divided by 511 under two budgets, by 63 under three and by 21 under
@@ -182,7 +183,7 @@ class JointGrid:
         if number >= _FIRST or number == len(self._stages):
             table = tables[-1] if number == len(self._stages) else tables[number - _FIRST]
             at = np.minimum(left, np.array(table.shape[1:]) - 1)
-            found[within] = table[(states, *at.T)]
+            found[within] = table[(_rows_of(table, states), *at.T)]
             return found
         costs, out = self._stages[number][size], self.costs.out[number][size]
         some = np.empty(len(states))
@@ -209,7 +210,8 @@ class JointGrid:
         return tables[::-1]
 
     def _table(self, number: int, size: int, after: Floats, shape: Sequence[int]) -> Floats:
-        costs, out = self._stages[number][size], self.costs.out[number][size]
+        rows = slice(0, 1 if self.costs.alike[number] else None)
+        costs, out = self._stages[number][size, rows], _rows_of(after, self.costs.out[number][size, rows])
         # Activations that no member reaches may have longer ways on than all that are reached.
         after = after[(slice(None), *(slice(0, n) for n in shape))]
         wide = np.pad(after, [(0, 0), *((0, n - m) for n, m in zip(shape, after.shape[1:]))], mode="edge")
@@ -238,8 +240,13 @@ def fewest_steps(costs: JointCosts) -> int:
     return _root(_cells(costs), costs.least.shape[1])
 
 
+def _rows_of(table: Floats, states: Integers) -> Integers:
+    """The rows of activations in a table, which has one for all of them where they are alike."""
+    return np.minimum(states, len(table) - 1)
+
+
 def _cells(costs: JointCosts) -> int:
-    rows: int = sum(stage.shape[2] for stage in costs.stages[_FIRST:])
+    rows = sum(1 if alike else stage.shape[2] for stage, alike in zip(costs.stages[_FIRST:], costs.alike[_FIRST:]))
     return min(CELLS, _ALL_CELLS // max(rows, 1))
 
 

@@ -427,3 +427,41 @@ def test_sums_of_two_spaces_are_refused():
     one, other = cost_sums({"a": {1: 1.0}}), cost_sums({"b": {1: 1.0}})
     with pytest.raises(ValueError, match="different spaces"):
         JointSet([Budget("one", 2, one), Budget("other", 2, other)])
+
+
+@pytest.mark.parametrize(("choices", "budget"), [(40, 510), (60, 500), (100, 410)])
+def test_many_choices_are_counted_exactly(choices, budget):
+    """What the guide says; activations that are alike share a row of a table."""
+    rng = np.random.default_rng(0)
+    costs = {
+        name: {f"c{i}": {v: v * int(rng.integers(1, 9)) for v in range(4)} | {1: 1} for i in range(choices)}
+        for name in ("kg", "l")
+    }
+    feasible = JointSet.of_named_costs(costs, dict.fromkeys(costs, budget))
+    ways = np.zeros((budget + 1, budget + 1))
+    ways[0, 0] = 1
+    for kg, litres in zip(costs["kg"].values(), costs["l"].values(), strict=True):
+        further = np.zeros_like(ways)
+        for value in range(4):
+            a, b = kg[value], litres[value]
+            further[a:, b:] += ways[: budget + 1 - a, : budget + 1 - b]
+        ways = further
+    assert feasible.error == (0.0, 0.0)
+    assert feasible.count == pytest.approx(ways.sum(), rel=1e-12)
+    drawn = feasible.space.params(feasible.draw(rng, (0.95, 1.0)))
+    spent = max(sum(costs[name][choice][value] for choice, value in drawn.items()) for name in costs)
+    assert 0.95 * budget < spent <= budget
+
+
+def test_only_activations_that_are_alike_share_a_row():
+    costs = {"kg": {"a": {1: 1, 2: 2}, "b": {1: 1, 2: 3}, "c": {1: 1, 2: 2}}}
+    costs["l"] = costs["kg"]
+    feasible = JointSet.of_named_costs(costs, {"kg": 6, "l": 6})
+    assert feasible._joint_costs.alike == (True, True, True)
+    pairs = cost_sums(costs["kg"])
+    pairs.cells[0].stages[1].seconds[1, 0] = 2
+    budgets = [Budget(name, 6, pairs, f"{name} =", unit=1) for name in "ab"]
+    assert JointSet(budgets)._joint_costs.alike == (True, False, True)
+    assert JointSet(budgets).count == sum(
+        a + (2 if (a, b) == (2, 1) else {1: 1, 2: 3}[b]) + c <= 6 for a, b, c in itertools.product((1, 2), repeat=3)
+    )
