@@ -273,7 +273,8 @@ def _fold_constant(x: torch.Tensor) -> torch.Tensor:
 
 
 def _tensor(x: Any) -> torch.Tensor:
-    return x if isinstance(x, torch.Tensor) else torch.tensor(float(x), dtype=torch.float64)
+    """A constant in double precision; an attribute that is no buffer has its own dtype, in which 1 / x is rounded."""
+    return x.double() if isinstance(x, torch.Tensor) else torch.tensor(float(x), dtype=torch.float64)
 
 
 def _order(x: Clip | Plain) -> str:

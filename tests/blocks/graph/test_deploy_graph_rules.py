@@ -139,6 +139,8 @@ POOLINGS: dict[str, nn.Module] = {
     "mean over time and rows": Does(lambda x: x.mean((2, 3))),
     "largest": Does(lambda x: x.amax((2, 3, 4))),
 }
+# In fp32 also where a model is in double precision, as what a forward makes of numbers, or an attribute that is no buffer.
+WIDTHS = torch.tensor([0.229, 0.224, 0.225, 0.7]).view(4, 1, 1, 1)
 POINTWISE: dict[str, nn.Module] = {
     **{function.__name__: Does(function) for function in ACTIVATIONS},
     "prelu": nn.PReLU(4),
@@ -151,6 +153,8 @@ POINTWISE: dict[str, nn.Module] = {
     "squeeze and excite features": Does(gate_of_features, nn.Linear(4, 2), nn.Linear(2, 4)),
     "gate of every frame": Does(lambda x, conv: x * conv(x.mean((3, 4), True)).sigmoid(), CONV(4, 4, 3, 1, 1)),
     "constants": Does(lambda x: x * torch.arange(4.0).view(4, 1, 1, 1) + torch.ones(1, 1, x.shape[2], 1, 1)),
+    "divided by constants": Does(lambda x: (x - WIDTHS) / WIDTHS + x / torch.arange(3, 13)),
+    "constants times alpha": Does(lambda x: torch.sub(x, WIDTHS, alpha=0.3) + torch.rsub(x, WIDTHS, alpha=0.7)),
     "broadcast": Does(lambda x: x.mean((2, 3, 4), True).expand_as(x)),
 }  # fmt: skip
 SHAPING: dict[str, nn.Module] = {
