@@ -44,7 +44,7 @@ from hwbench.deploy.progress import ExportProgress, Watch
 from hwbench.deploy.run_page import write_run_page
 from hwbench.deploy.source import ExportSource, with_statistics_of
 from hwbench.deploy.streams import Replayed, Streaming, StreamInputs
-from hwbench.errors import InvalidValue, NotCalibrated
+from hwbench.errors import DelegationFailed, InvalidValue, NotCalibrated
 from hwbench.measure.cache import file_sha256
 from hwbench.runtimes import DEFAULT, ModuleForm, Quantiser, Runtime, exporting, get, in_words, names
 from hwbench.specs import AUTO, STREAM, Artifact, Precision, Workload
@@ -309,7 +309,12 @@ def _form(report: _Report, watch: Watch, runtime: Runtime) -> tuple[DeployForm, 
 
 def _build(report: _Report, form: DeployForm, path: Path, watch: Watch, runtime: Runtime) -> Artifact:
     watch(ExportProgress("build", 0, None))
-    artifact = runtime.build(form.deployed, form.example, report.workload, path, form.inputs)
+    workload = report.workload
+    try:
+        artifact = runtime.build(form.deployed, form.example, workload, path, form.inputs)
+    except DelegationFailed as error:  # which knows the workload alone, by its key
+        said = str(error).removeprefix(f"{workload.key}: ")
+        raise DelegationFailed(f"{report.original.network.name}: {said}") from error
     watch(ExportProgress("build", 1, 1))
     return artifact
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 from torch import nn
 
 from hwbench.blocks.graph.convolution import filled
-from hwbench.blocks.graph.pointwise import Op, WithConstants, depending
+from hwbench.blocks.graph.pointwise import Binary, Op, WithConstants, depending
 from hwbench.blocks.graph.rules import Call, rule
 from hwbench.blocks.graph.shaping import concatenated, part
 from hwbench.blocks.graph.values import Clip, Value
@@ -216,7 +217,7 @@ def roll(call: Call) -> Value:
 
 @rule("aten.index.Tensor", "aten.index_select.default")
 def index(call: Call) -> Value:
-    """Places of one axis that do not depend on the input."""
+    """Places of one axis that do not depend on the input: one part for each run of neighbours, as XNNPACK slices."""
     x = call.tensor()
     if "index_select" in str(call.node.target):
         dim, places = call["dim"] % len(x.shape), call["index"]
@@ -227,23 +228,33 @@ def index(call: Call) -> Value:
         ((dim, places),) = given
     if not isinstance(places, torch.Tensor) or places.dim() != 1 or places.dtype == torch.bool:
         call.refuse("its places must be a list of numbers that does not depend on the input")
-    operands = [call.natural(x), places]
-    module = WithConstants(lambda values, kept: torch.index_select(values, dim, kept), operands)
-    return call.from_natural(call.emit(module, *depending(operands)))
+    runs = _runs([int(place) % x.shape[dim] for place in places])
+    parts = [part(call, x, dim, run) for run in runs]
+    return parts[0] if len(parts) == 1 else concatenated(call, parts, dim, call.shape)
+
+
+def _runs(places: Sequence[int]) -> list[range]:
+    """Numbers as ranges of step 1, in their order."""
+    runs: list[range] = []
+    for place in places:
+        if runs and runs[-1].stop == place:
+            runs[-1] = range(runs[-1].start, place + 1)
+        else:
+            runs.append(range(place, place + 1))
+    return runs
 
 
 @rule("aten.repeat_interleave.self_int")
 def repeat_interleave(call: Call) -> Value:
-    """Each place of an axis so many times in a row."""
+    """Each place of an axis so many times in a row, as a product with ones: XNNPACK broadcasts and does not expand."""
     x, count = call.tensor(), int(call["repeats"])
     if call["dim"] is None:
         call.refuse("over all axes at once is not covered")
     dim = call["dim"] % len(x.shape)
-    wide = (*x.shape[: dim + 1], count, *x.shape[dim + 1 :])
-    ones = (*x.shape[: dim + 1], 1, *x.shape[dim + 1 :])
-    shape, node = call.shape, call.natural(x)
-    module = WithConstants(lambda values: values.reshape(ones).expand(wide).reshape(shape), [node])
-    return call.from_natural(call.emit(module, node))
+    places, values = math.prod(x.shape[: dim + 1]), math.prod(x.shape[dim + 1 :])
+    ones = torch.ones(count, 1, dtype=torch.float64)
+    module = Binary("mul", shapes=((places, 1, values), (count, 1)), constant=ones, shape=call.shape)
+    return call.from_natural(call.emit(module, call.natural(x)))
 
 
 @rule("aten.softmax.int", "aten._softmax.default")

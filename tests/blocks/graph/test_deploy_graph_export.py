@@ -19,6 +19,7 @@ from hwbench.workspace import Workspace
 CODE = """
 import threading
 
+import torch
 from torch import nn
 
 def small():
@@ -49,6 +50,10 @@ def on_meta():
 class Mean(nn.Module):
     def forward(self, x):
         return x.mean((2, 3, 4))
+
+class Summed(nn.Module):
+    def forward(self, x):
+        return x.mean((2, 3, 4)) * torch.einsum("nct->n", x[..., 0, 0])
 
 class OneClip(nn.Module):
     def __init__(self):
@@ -131,6 +136,13 @@ def test_what_is_wrong_is_one_sentence(
     assert len(lines) == 1
     assert said in lines[0]
     assert not (folder / "out").exists()
+
+
+def test_what_the_delegate_leaves_outside_is_said_of_the_model_by_its_name(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("handmade_nets:Summed", "--input", "1x3x4x16x16", "--precision", "fp32", "--out", "out") != 0
+    assert "hwbench: handmade_nets:Summed: outside the delegate: 1 x aten.sum" in capsys.readouterr().err
 
 
 class Own(nn.Module):

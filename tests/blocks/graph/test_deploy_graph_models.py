@@ -80,6 +80,34 @@ def test_other_forms_are_one_delegate_as_well(precision: Precision, tmp_path: Pa
         assert sqnr_db(expected.double(), got.double()) > 15
 
 
+class Rearranged(nn.Module):
+    """Frames and channels of a clip by their numbers, and each several times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow, self.fast, self.head = nn.Conv3d(3, 8, (1, 3, 3)), nn.Conv3d(3, 8, 3), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        slow = torch.index_select(x, 2, torch.linspace(0, x.shape[2] - 1, 3).long())
+        slow = slow[:, [2, 1, 0]].repeat_interleave(2, dim=2)[:, :, [0, 0, 1, 2, -1]]
+        fast = x.repeat_interleave(2, dim=3)[:, :, [4, 4]].repeat_interleave(3, dim=2)
+        features = [self.slow(slow).relu().mean((2, 3, 4)), self.fast(fast).relu().mean((2, 3, 4))]
+        return self.head(torch.cat(features, 1)[:, [*range(8, 16), *range(0, 16, 2)]].repeat_interleave(2, 1)[:, 3:19])
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8])
+def test_places_by_number_and_repetitions_are_one_delegate(precision: Precision, tmp_path: Path) -> None:
+    torch.manual_seed(2)
+    model, clip = Rearranged().eval(), torch.randn(1, 3, 8, 9, 12)
+    got = built(model, clip, precision, tmp_path / "model.pte")
+    with torch.no_grad():
+        expected = model(clip)
+    if precision is Precision.FP32:
+        assert relative_error(expected, got) < 1e-5
+    else:
+        assert sqnr_db(expected.double(), got.double()) > 15
+
+
 @pytest.mark.long
 def test_a_dense_residual_network_in_int8(tmp_path: Path) -> None:
     torch.manual_seed(0)

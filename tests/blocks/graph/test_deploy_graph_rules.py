@@ -139,7 +139,7 @@ POOLINGS: dict[str, nn.Module] = {
     "mean over time and rows": Does(lambda x: x.mean((2, 3))),
     "largest": Does(lambda x: x.amax((2, 3, 4))),
 }
-# In fp32 also where a model is in double precision, as what a forward makes of numbers, or an attribute that is no buffer.
+# In fp32 also where a model is in double precision, as an attribute that is no buffer.
 WIDTHS = torch.tensor([0.229, 0.224, 0.225, 0.7]).view(4, 1, 1, 1)
 POINTWISE: dict[str, nn.Module] = {
     **{function.__name__: Does(function) for function in ACTIVATIONS},
@@ -203,7 +203,10 @@ ATTENTION: dict[str, nn.Module] = {
     "rolled tokens": Does(lambda x: torch.roll(x.flatten(2), 3, 2)),
     "places": Does(lambda x: x[:, :, [2, 0, 2]]),
     "places of tokens": Does(lambda x: x.flatten(2).index_select(2, torch.tensor([5, 1]))),
+    "places of channels": Does(lambda x: x[:, [3, 1, 2, 2, -4]] + x[:, [1] * 5][:, :, :1]),
     "repeated": Does(lambda x: x.repeat_interleave(2, 2)),
+    "repeated channels and columns": Does(lambda x: x.repeat_interleave(3, 1).repeat_interleave(2, -1)),
+    "repeated tokens": Does(lambda x: x.flatten(2).repeat_interleave(2, 1)),
     "softmax of columns": Does(lambda x: x.softmax(-1)),
     "softmax of channels": Does(lambda x: x.softmax(1)),
     "token of the class": Does(
