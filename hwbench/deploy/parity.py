@@ -27,7 +27,6 @@ Both see the same clips in one pass. What is asked of them:
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,6 +35,7 @@ from typing import Protocol
 import torch
 from torch import nn
 
+from hwbench.blocks.double_precision import doubled, fixed_dtype_refused
 from hwbench.data import VideoList
 from hwbench.data.video_scores import VideoScores, averaged
 from hwbench.deploy.manifest_records import Accuracy, ParityRecord
@@ -200,6 +200,7 @@ def check_deploy_form(
     Raises:
         CheckFailed: A logit of the module is not finite: its weights are damaged.
         ParityFailed: The error is above a bound.
+        UnsupportedModule: The module cannot be copied, or its forward fixes a dtype.
     """
     from hwbench.models import frames_to_batch
 
@@ -207,11 +208,11 @@ def check_deploy_form(
         original = module(view.clone())  # a module may change its input in place
     # Not finite numbers differ from anything, which is no defect of the deploy form.
     _check_finite("original module", original)
-    deployed, doubled = deploy(module), copy.deepcopy(module).double()
-    exact = deploy(doubled)
-    with torch.inference_mode():
+    deployed, precise = deploy(module), doubled(module)
+    exact = deploy(precise)
+    with torch.inference_mode(), fixed_dtype_refused(type(module).__name__):
         fp32 = relative_error(original.double(), deployed(frames_to_batch(view.clone())).double())
-        fp64 = relative_error(doubled(view.double()), exact(frames_to_batch(view.double())))
+        fp64 = relative_error(precise(view.double()), exact(frames_to_batch(view.double())))
     for name, error, bound in (("", fp32, MAX_RELATIVE_ERROR), (" in double precision", fp64, MAX_FP64_ERROR)):
         if not error <= bound:
             raise ParityFailed(

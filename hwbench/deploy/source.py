@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from hwbench.blocks.copies import copied
 from hwbench.data import ClipSpec, Normalisation, PictureSpec
 from hwbench.data.flow_stream import FlowStream
 from hwbench.data.transforms import NORMALISATION, PICTURE
@@ -145,8 +145,11 @@ def with_statistics_of(source: ExportSource, clips: torch.Tensor) -> ExportSourc
 
     Random weights whose statistics are those of noise meet real clips with activations far from what they were
     normalised for; int8 would be judged on that.
+
+    Raises:
+        UnsupportedModule: The module holds something that cannot be copied.
     """
-    module = copy.deepcopy(source.module)
+    module = copied(source.module)
     calibrate_batch_norm(module, clips)
     return replace(source, module=module.eval())
 

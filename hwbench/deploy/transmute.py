@@ -25,6 +25,7 @@ from torch import nn
 
 from hwbench.blocks.base import EfficientBlock
 from hwbench.blocks.copies import copied
+from hwbench.blocks.double_precision import doubled, fixed_dtype_refused
 from hwbench.deploy.patterns import (
     Rule,
     activation_of,
@@ -113,7 +114,7 @@ def transmute_model(
     Raises:
         UnknownName: No such target device.
         UnsupportedModule: Nothing can be replaced (the message holds the reasons), or the forward uses the insides of
-            what would be replaced.
+            what would be replaced, or, with an example, fixes a dtype.
     """
     tried = rules.get(target_device)
     if dry_run:
@@ -379,8 +380,8 @@ def _run(model: nn.Module, example: torch.Tensor | tuple[Any, ...]) -> Any:
     """The output of a copy in double precision and evaluation."""
     args = example if isinstance(example, tuple) else (example,)
     exact = [a.detach().to("cpu", torch.float64) if _is_float(a) else copy.deepcopy(a) for a in args]
-    with torch.no_grad():
-        return copied(model).to("cpu", torch.float64).eval()(*exact)
+    with torch.no_grad(), fixed_dtype_refused(type(model).__name__):
+        return doubled(model)(*exact)
 
 
 def _is_float(value: object) -> bool:

@@ -10,7 +10,6 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ import torch
 from torch import nn
 
 from hwbench.blocks.copies import copied
+from hwbench.blocks.double_precision import is_of_dtypes
 from hwbench.blocks.lazy import uninitialised
 from hwbench.errors import HwbenchError, InvalidValue, UnsupportedModule
 from hwbench.models.examined_blocks import examined
@@ -32,10 +32,8 @@ from hwbench.specs.model_name import note_named
 # What a function may take, and what it, or the module that it returns, may have.
 CLASSES, INPUT, BLOCKS = "num_classes", "input_shape", "blocks"
 _CHAIN_TOLERANCE = 1e-4
-# How torch says that an input and the weights differ in dtype.
 # What modules raise of a clip of another size.
 _OF_SIZES = RuntimeError, ValueError, AssertionError, IndexError
-_OTHER_DTYPE = re.compile(r"expected scalar type|same dtype|Input type .* should be the same")
 
 
 @dataclass(frozen=True)
@@ -290,7 +288,7 @@ def _advice(module: nn.Module, error: BaseException) -> str:
     """What helps a module that failed for a clip."""
     if (inputs := _inputs(module)) != 1:
         return f"its forward takes {inputs} inputs, a network here takes one clip"
-    if isinstance(error, RuntimeError) and _OTHER_DTYPE.search(str(error)):
+    if is_of_dtypes(error):
         return "the model converts its input itself, and hwbench runs it in fp32: leave the conversion out"
     if isinstance(error, _OF_SIZES) and not isinstance(error, RecursionError):
         return "give another size: --input, or look where it fails: --debug"

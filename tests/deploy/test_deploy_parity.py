@@ -1,5 +1,6 @@
 """What is asked of a file in each precision."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -8,7 +9,10 @@ import torch
 from torch import nn
 
 from hwbench.blocks.graph import deploy_graph
+from hwbench.data import ClipSpec
+from hwbench.deploy.external import ForeignNetwork
 from hwbench.deploy.manifest import ParityRecord
+from hwbench.deploy.manifest_records import WeightsOrigin
 from hwbench.deploy.parity import (
     DeployFormError,
     OutputComparison,
@@ -17,7 +21,9 @@ from hwbench.deploy.parity import (
     compare,
     doubts,
 )
-from hwbench.errors import CheckFailed, ParityFailed
+from hwbench.deploy.source import ExportSource, with_statistics_of
+from hwbench.deploy.transmute import transmute_model
+from hwbench.errors import CheckFailed, ParityFailed, UnsupportedModule
 from hwbench.models import Unfolded, frames_to_batch
 from hwbench.runtimes.runners import FloatArray
 from hwbench.specs import Precision, TensorSpec
@@ -196,3 +202,37 @@ def test_damaged_weights_are_no_defect_of_the_deploy_form(value: float) -> None:
     for deploy in (lambda m: Unfolded(m, CLIP), lambda m: deploy_graph(m, torch.zeros(CLIP.shape))):
         with pytest.raises(CheckFailed, match="original module are not finite numbers; its weights are damaged"):
             check_deploy_form(module, deploy, torch.randn(CLIP.shape))
+
+
+class OfFloats(nn.Module):
+    """Converts its input itself, as code for pixels in bytes does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv3d(3, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.conv(x.float()).mean((2, 3, 4))
+        return logits
+
+
+def test_a_forward_that_fixes_a_dtype_is_refused_as_such() -> None:
+    module, clip = OfFloats().eval(), torch.randn(CLIP.shape)
+    said = r"^OfFloats: its forward fixes a dtype, .*; write x\.to\(self\.fc\.weight\.dtype\) in place of x\.float"
+    with pytest.raises(UnsupportedModule, match=said):
+        check_deploy_form(module, lambda m: Unfolded(m, CLIP), clip)
+    with pytest.raises(UnsupportedModule, match=said):
+        deploy_graph(module, clip)
+    with pytest.raises(UnsupportedModule, match=said):
+        transmute_model(module, example_input=clip)
+
+
+def test_a_module_that_holds_a_lock_is_refused_by_the_name_of_the_attribute() -> None:
+    module = nn.Sequential(nn.Conv3d(3, 4, 1), nn.AdaptiveAvgPool3d(1), nn.Flatten()).eval()
+    module.lock = threading.Lock()  # type: ignore[assignment]
+    clip = torch.randn(CLIP.shape)
+    with pytest.raises(UnsupportedModule, match="its attribute lock cannot be copied"):
+        check_deploy_form(module, lambda m: Unfolded(m, CLIP), clip)
+    network = ForeignNetwork("locked", CLIP, 4)
+    with pytest.raises(UnsupportedModule, match="its attribute lock cannot be copied"):
+        with_statistics_of(ExportSource(network, module, ClipSpec(2, stride=1), WeightsOrigin("random", seed=0)), clip)

@@ -11,7 +11,7 @@ from torch import fx, nn
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
-from hwbench.blocks.copies import copied
+from hwbench.blocks.double_precision import doubled, fixed_dtype_refused
 from hwbench.blocks.graph.rules import BATCH_NORM, Call, described, name_of, rules
 from hwbench.blocks.graph.values import FOLDED, NCTHW, Clip, Plain, Value, reorder, spec_of
 from hwbench.blocks.layout import frames_to_batch
@@ -56,8 +56,8 @@ def deploy_graph(
 
     Raises:
         UnsupportedModule: An operation has no rule, or not for these arguments, or ``torch.export`` cannot follow the
-            model, or the model cannot be copied; the message names the operation, its place in the model and the shape
-            of its input.
+            model, or the model cannot be copied, or its forward fixes a dtype; the message names the operation, its
+            place in the model and the shape of its input.
         InvalidValue: The example is no clip, the model does not take it, or a lazy layer has no weights yet.
         ParityFailed: The rewritten model computes something else than the model: a defect, and nothing is returned.
     """
@@ -67,7 +67,7 @@ def deploy_graph(
             raise InvalidValue(f"deploy_graph: expected a clip (N, C, T, H, W), got shape {tuple(one.shape)}")
     if lazy := uninitialised(model):
         raise InvalidValue(f"{type(model).__name__}: {lazy[0]} has no values yet; run a clip through it first")
-    original = copied(model).to("cpu", torch.float64).eval()
+    original = doubled(model)
     generator = torch.Generator().manual_seed(0)
     clips = tuple(torch.randn(one.shape, dtype=torch.float64, generator=generator) for one in examples)
     with torch.no_grad():
@@ -202,7 +202,8 @@ def _answer(model: nn.Module, clips: tuple[torch.Tensor, ...], *, several: bool)
     """What the model returns for a clip, or for one of each pathway: one tensor, or several where that is asked for."""
     shape = " and ".join("x".join(map(str, clip.shape)) for clip in clips)
     try:
-        leaves = pytree.tree_leaves(model(*_own(clips)))
+        with fixed_dtype_refused(type(model).__name__):
+            leaves = pytree.tree_leaves(model(*_own(clips)))
     except HwbenchError:
         raise
     except Exception as error:

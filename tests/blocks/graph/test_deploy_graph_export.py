@@ -51,6 +51,20 @@ class Mean(nn.Module):
     def forward(self, x):
         return x.mean((2, 3, 4))
 
+class Floats(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv3d(3, 8, 1)
+    def forward(self, x):
+        return self.conv(x.float()).mean((2, 3, 4))
+
+class Kept(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.state, self.conv = nn.Linear(8, 8), nn.Conv3d(3, 8, 1)
+    def forward(self, x):
+        return self.state(torch.zeros(len(x), 8)) + self.conv(x).mean((2, 3, 4))
+
 class Summed(nn.Module):
     def forward(self, x):
         return x.mean((2, 3, 4)) * torch.einsum("nct->n", x[..., 0, 0])
@@ -121,6 +135,11 @@ def test_a_model_of_the_users_own(folder: Path, capsys: pytest.CaptureFixture[st
         (("handmade_nets:on_meta", "--input", "1x3x4x16x16"), "on the meta device"),
         (("handmade_nets:OneClip", "--input", "1x3x4x16x16", "--weights", "random"), "but no batch of 2"),
         (("handmade_nets:small", "--input", "1x3x100000x400000x400000"), "no memory for a clip"),
+        (
+            ("handmade_nets:Floats", "--input", "1x3x4x16x16", "--precision", "fp32"),
+            "Floats: its forward fixes a dtype, and hwbench proves in double precision (Input type",
+        ),
+        (("handmade_nets:Kept", "--input", "1x3x4x16x16", "--precision", "fp32"), "and x.new_zeros(...) in place of"),
         (("torchvision:r3d_8", "--weights", "random"), "did you mean 'r3d_18'"),
         (("torchvision:r3d_18",), "without weights"),
         (("torchvision:s3d", "--weights", "random", "--input", "1x3x8x64x64"), "does not take a clip of 1x3x8x64x64"),
