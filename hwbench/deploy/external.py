@@ -15,6 +15,7 @@ from hwbench.deploy.source import ExportSource, calibrate_batch_norm
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.measure.cache import file_sha256
 from hwbench.models import by_hand
+from hwbench.models.answers import answer, clip_of
 from hwbench.models.files import named_as, read_tensors
 from hwbench.registry import suggest
 from hwbench.specs import AUTO, BlockSpec, ModelName, Precision, TensorSpec, Workload
@@ -118,7 +119,7 @@ def foreign_original(
         origin = WeightsOrigin("file", sha256=file_sha256(weights))
     elif seed is not None:
         origin = WeightsOrigin("random", seed=seed)
-    answer = by_hand.answer(model.name, module, by_hand.clip_of(model.name, input))
+    logits = answer(model.name, module, clip_of(model.name, input))
     if weights is None and seed is not None:
         generator = torch.Generator().manual_seed(seed)
         clips = torch.randn(_SETTLING_CLIPS, *input.shape[1:], generator=generator)
@@ -130,7 +131,7 @@ def foreign_original(
                 f"{model.name} takes one clip, but no batch of {_SETTLING_CLIPS}, of which random weights need the "
                 f"statistics ({cause}); let it take batches, or leave out --weights random"
             ) from error
-    network = ForeignNetwork(model.name, input, answer.shape[1])
+    network = ForeignNetwork(model.name, input, logits.shape[1])
     return ExportSource(network, module, clip, origin, normalisation=model.normalisation)
 
 

@@ -6,7 +6,6 @@ given one. Everything that was read from a file is looked up among the models th
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -20,9 +19,9 @@ import torch
 from torch import nn
 
 from hwbench.blocks.copies import copied
-from hwbench.blocks.double_precision import is_of_dtypes
 from hwbench.blocks.lazy import uninitialised
 from hwbench.errors import HwbenchError, InvalidValue, UnsupportedModule
+from hwbench.models.answers import answer, clip_of, first_line
 from hwbench.models.examined_blocks import examined
 from hwbench.registry import is_ending, suggest
 from hwbench.specs import BlockSpec, ModelName, Network, TensorSpec
@@ -32,8 +31,6 @@ from hwbench.specs.model_name import note_named
 # What a function may take, and what it, or the module that it returns, may have.
 CLASSES, INPUT, BLOCKS = "num_classes", "input_shape", "blocks"
 _CHAIN_TOLERANCE = 1e-4
-# What modules raise of a clip of another size.
-_OF_SIZES = RuntimeError, ValueError, AssertionError, IndexError
 
 
 @dataclass(frozen=True)
@@ -172,7 +169,7 @@ def imported(name: ModelName) -> Any:
         except (Exception, SystemExit) as error:  # the user's code raises what it likes
             if is_ending(error):
                 raise
-            raise InvalidValue(f"{plain} does not make a model: {type(error).__name__}: {_line(error)}") from error
+            raise InvalidValue(f"{plain} does not make a model: {type(error).__name__}: {first_line(error)}") from error
     if not hasattr(place, name.function):
         names = [n for n in dir(place) if not n.startswith("_")]
         raise InvalidValue(f"{plain}: {name.module} has no {name.function!r}; {suggest(name.function, names)}")
@@ -201,7 +198,7 @@ def made(name: ModelName, num_classes: int | None = None) -> nn.Module:
         except (Exception, SystemExit) as error:  # the user's code raises what it likes
             if is_ending(error):
                 raise
-            raise InvalidValue(f"{plain} does not make a model: {type(error).__name__}: {_line(error)}") from error
+            raise InvalidValue(f"{plain} does not make a model: {type(error).__name__}: {first_line(error)}") from error
     if not isinstance(module, nn.Module):
         raise InvalidValue(f"{plain}: expected a torch.nn.Module, got {type(module).__name__}")
     return _in_fp32(name, module)
@@ -238,74 +235,6 @@ def input_of(name: ModelName, module: nn.Module) -> TensorSpec | None:
     if (clip.n, clip.c) != (1, 3):
         raise InvalidValue(f"{name}: expected one clip of three colours, 1x3xTxHxW, got {clip.key}")
     return clip
-
-
-def clip_of(name: ModelName | str, input: TensorSpec) -> torch.Tensor:
-    """A clip of zeros.
-
-    Raises:
-        InvalidValue: There is no memory for it.
-    """
-    try:
-        return torch.zeros(input.shape)
-    except RuntimeError:
-        raise InvalidValue(f"{name}: no memory for a clip of {input.key} (NxCxTxHxW); give another size") from None
-
-
-def answer(name: ModelName | str, module: nn.Module, clip: torch.Tensor) -> torch.Tensor:
-    """What a model in eval mode returns for a clip, which is left as it is: logits (1, classes).
-
-    Raises:
-        InvalidValue: It does not take the clip.
-        UnsupportedModule: It returns something else.
-    """
-    try:
-        with torch.no_grad():
-            logits = module.eval()(clip.clone())
-    except (Exception, SystemExit) as error:  # the model's own code
-        if is_ending(error):
-            raise
-        shape = "x".join(map(str, clip.shape))
-        raise InvalidValue(
-            f"{name} does not take a clip of {shape} (NxCxTxHxW): {_cause(error)}; {_advice(module, error)}"
-        ) from error
-    if not isinstance(logits, torch.Tensor) or logits.dim() != 2:
-        got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-        raise UnsupportedModule(f"{name}: expected logits (1, classes), it returns {got}")
-    if len(logits) != len(clip):
-        raise UnsupportedModule(
-            f"{name}: expected logits (1, classes), it returns {tuple(logits.shape)}; take the mean over frames"
-        )
-    return logits
-
-
-def _cause(error: BaseException) -> str:
-    """What a module says; it is torch that says what is a RuntimeError."""
-    return _line(error) if type(error) is RuntimeError else f"{type(error).__name__}: {_line(error)}"
-
-
-def _advice(module: nn.Module, error: BaseException) -> str:
-    """What helps a module that failed for a clip."""
-    if (inputs := _inputs(module)) != 1:
-        return f"its forward takes {inputs} inputs, a network here takes one clip"
-    if is_of_dtypes(error):
-        return "the model converts its input itself, and hwbench runs it in fp32: leave the conversion out"
-    if isinstance(error, _OF_SIZES) and not isinstance(error, RecursionError):
-        return "give another size: --input, or look where it fails: --debug"
-    return "look where it fails: --debug"
-
-
-def _inputs(module: nn.Module) -> int:
-    """How many inputs a module must be given; 1 where it takes one, or where Python cannot tell."""
-    try:
-        signature = inspect.signature(module.forward)
-    except (TypeError, ValueError):
-        return 1
-    with contextlib.suppress(TypeError):
-        signature.bind(None)
-        return 1
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return sum(one.default is one.empty and one.kind not in optional for one in signature.parameters.values())
 
 
 def _examined(name: ModelName, function: Any, num_classes: int | None) -> HandModel:
@@ -396,7 +325,7 @@ def _passed(name: str, part: nn.Module, x: Any) -> Any:
         with torch.no_grad():
             return part.eval()(x.clone() if isinstance(x, torch.Tensor) else x)
     except Exception as error:  # the model's own code
-        raise InvalidValue(f"block {name!r} does not take what reaches it: {_line(error)}; {_WAY_OUT}") from error
+        raise InvalidValue(f"block {name!r} does not take what reaches it: {first_line(error)}; {_WAY_OUT}") from error
 
 
 def _parts(name: ModelName, module: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -411,7 +340,7 @@ def _parts(name: ModelName, module: nn.Module) -> list[tuple[str, nn.Module]]:
         raise
     except Exception as error:  # the user's code raises what it likes
         raise InvalidValue(
-            f"{name}: its {BLOCKS} cannot be read: {type(error).__name__}: {_line(error)}; {_WAY_OUT}"
+            f"{name}: its {BLOCKS} cannot be read: {type(error).__name__}: {first_line(error)}; {_WAY_OUT}"
         ) from error
 
 
@@ -486,7 +415,3 @@ class _working_directory:
 
     def __exit__(self, *_: object) -> None:
         sys.path[:] = self._path
-
-
-def _line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:300]

@@ -12,6 +12,7 @@ from torch import nn
 
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.models import by_hand
+from hwbench.models.answers import answer, clip_of
 from hwbench.models.files import inside, named_as, read_tensors
 from hwbench.models.published import described, diff
 from hwbench.printable import shown
@@ -99,7 +100,7 @@ def _last_layer(module: nn.Module, network: Network) -> str:
         if isinstance(layer, _LAYERS):
             at = name, layer.weight.shape[0]
             layer.register_forward_hook(lambda *_, at=at: passed.append(at))
-    by_hand.answer(network.name, module, by_hand.clip_of(network.name, network.input))
+    answer(network.name, module, clip_of(network.name, network.input))
     name, width = passed[-1] if passed else ("", 0)
     if width != network.num_classes:
         found = f"the last one is {name!r} of width {width}" if passed else "it has none"

@@ -17,6 +17,7 @@ from hwbench.interpreter import python_environment
 from hwbench.latency.arithmetic import Work
 from hwbench.measure.build_worker import _load_models
 from hwbench.models import by_hand, network
+from hwbench.models.answers import answer
 from hwbench.runtimes.eager import EagerTorch
 from hwbench.spaces import load_space, open_space, read_space, resolve
 from hwbench.spaces.feasible import FeasibleSet
@@ -254,6 +255,27 @@ class InPlace(nn.Sequential):
     def __init__(self, num_classes=5):
         super().__init__(Normalise(), stem(), Logits(num_classes))
 
+class FramesFirst(Chain):
+    def forward(self, pixel_values):
+        return super().forward(pixel_values.transpose(1, 2))
+
+class Keyed(Chain):
+    def forward(self, x):
+        return {"loss": None, "logits": super().forward(x)}
+
+class WithFeatures(Chain):
+    def forward(self, x):
+        return super().forward(x), x
+
+class Output(dict):
+    @property
+    def logits(self):
+        return self["logits"]
+
+class Transformer(Chain):
+    def forward(self, x):
+        return Output(logits=super().forward(x))
+
 class Frozen(Chain):
     def __init__(self, num_classes=5):
         super().__init__(num_classes)
@@ -302,7 +324,7 @@ def test_blocks_that_change_their_input_in_place_are_a_chain_as_well(package):
     assert model.names == ("0", "1", "2")
     clip = torch.randn(model.input.shape)
     kept = clip.clone()
-    by_hand.answer("in place", model.make(), clip)
+    answer("in place", model.make(), clip)
     assert torch.equal(clip, kept)
 
 
@@ -409,6 +431,14 @@ def test_a_function_that_takes_the_number_of_classes_is_told_it(package):
         ("Ends", InvalidValue, "does not take a clip .*: SystemExit: 0; look where it fails: --debug"),
         ("Misses", InvalidValue, "does not take a clip .*: KeyError: 'scale'; look where it fails: --debug"),
         ("PerFrame", UnsupportedModule, r"expected logits .*, it returns \(4, 5\); take the mean over frames$"),
+        (
+            "FramesFirst",
+            InvalidValue,
+            r"takes \(N, T, C, H, W\): wrap it, and call self.net\(x.transpose\(1, 2\)\)$",
+        ),
+        ("Keyed", UnsupportedModule, r"it returns dict; wrap it, and return its .* alone: self.net\(x\)\['logits'\]$"),
+        ("WithFeatures", UnsupportedModule, r"it returns tuple; wrap it, .* logits alone: self.net\(x\)\[0\]$"),
+        ("Transformer", UnsupportedModule, r"it returns Output; wrap it, .* logits alone: self.net\(x\).logits$"),
         ("Unreached", InvalidValue, "a clip does not reach spare.weight, which stays without values"),
         ("make@1x3x4x1x1x1", InvalidValue, "expected NxCxTxHxW"),
         ("make@1x4x4x10x10", InvalidValue, "expected one clip of three colours"),

@@ -1,0 +1,116 @@
+"""What a model of the user's answers to a clip, and what to write where it takes none or answers with no logits."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from hwbench.blocks.double_precision import is_of_dtypes
+from hwbench.errors import InvalidValue, UnsupportedModule
+from hwbench.registry import is_ending
+from hwbench.specs import ModelName, TensorSpec
+
+# What modules raise of a clip of another size.
+_OF_SIZES = RuntimeError, ValueError, AssertionError, IndexError
+
+
+def clip_of(name: ModelName | str, input: TensorSpec) -> torch.Tensor:
+    """A clip of zeros.
+
+    Raises:
+        InvalidValue: There is no memory for it.
+    """
+    try:
+        return torch.zeros(input.shape)
+    except RuntimeError:
+        raise InvalidValue(f"{name}: no memory for a clip of {input.key} (NxCxTxHxW); give another size") from None
+
+
+def answer(name: ModelName | str, module: nn.Module, clip: torch.Tensor) -> torch.Tensor:
+    """What a model in eval mode returns for a clip, which is left as it is: logits (1, classes).
+
+    Raises:
+        InvalidValue: It does not take the clip.
+        UnsupportedModule: It returns something else.
+    """
+    try:
+        with torch.no_grad():
+            logits = module.eval()(clip.clone())
+    except (Exception, SystemExit) as error:  # the model's own code
+        if is_ending(error):
+            raise
+        shape = "x".join(map(str, clip.shape))
+        raise InvalidValue(
+            f"{name} does not take a clip of {shape} (NxCxTxHxW): {_cause(error)}; {_advice(module, error, clip)}"
+        ) from error
+    if not isinstance(logits, torch.Tensor) or logits.dim() != 2:
+        got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise UnsupportedModule(f"{name}: expected logits (1, classes), it returns {got}{_picked(logits)}")
+    if len(logits) != len(clip):
+        raise UnsupportedModule(
+            f"{name}: expected logits (1, classes), it returns {tuple(logits.shape)}; take the mean over frames"
+        )
+    return logits
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, of 300 characters at most."""
+    return (str(error).strip().splitlines() or [""])[0][:300]
+
+
+def _cause(error: BaseException) -> str:
+    """What a module says; it is torch that says what is a RuntimeError."""
+    return first_line(error) if type(error) is RuntimeError else f"{type(error).__name__}: {first_line(error)}"
+
+
+def _picked(returned: Any) -> str:
+    """How the logits are taken out of what a model returns."""
+    if hasattr(returned, "logits"):
+        return "; wrap it, and return its logits alone: self.net(x).logits"
+    if isinstance(returned, Mapping):
+        key = "logits" if "logits" in returned else next(iter(returned), "logits")
+        return f"; wrap it, and return its logits alone: self.net(x)[{key!r}]"
+    return "; wrap it, and return its logits alone: self.net(x)[0]" if isinstance(returned, tuple | list) else ""
+
+
+def _advice(module: nn.Module, error: BaseException, clip: torch.Tensor) -> str:
+    """What helps a module that failed for a clip."""
+    if (inputs := _inputs(module)) != 1:
+        return f"its forward takes {inputs} inputs, a network here takes one clip"
+    if is_of_dtypes(error):
+        return "the model converts its input itself, and hwbench runs it in fp32: leave the conversion out"
+    if _takes(module, clip.transpose(1, 2)):
+        return "it takes (N, T, C, H, W): wrap it, and call self.net(x.transpose(1, 2))"
+    if isinstance(error, _OF_SIZES) and not isinstance(error, RecursionError):
+        return "give another size: --input, or look where it fails: --debug"
+    return "look where it fails: --debug"
+
+
+def _takes(module: nn.Module, clip: torch.Tensor) -> bool:
+    """Whether a module returns anything for a clip."""
+    try:
+        with torch.no_grad():
+            module(clip.clone())
+    except (Exception, SystemExit) as error:  # the model's own code
+        if is_ending(error):
+            raise
+        return False
+    return True
+
+
+def _inputs(module: nn.Module) -> int:
+    """How many inputs a module must be given; 1 where it takes one, or where Python cannot tell."""
+    try:
+        signature = inspect.signature(module.forward)
+    except (TypeError, ValueError):
+        return 1
+    with contextlib.suppress(TypeError):
+        signature.bind(None)
+        return 1
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return sum(one.default is one.empty and one.kind not in optional for one in signature.parameters.values())
