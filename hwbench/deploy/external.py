@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from hwbench.blocks.graph import deploy_graph
+from hwbench.blocks.lazy import uninitialised
 from hwbench.data import ClipSpec, Normalisation
 from hwbench.deploy.manifest_records import WeightsOrigin
 from hwbench.deploy.source import ExportSource, calibrate_batch_norm
@@ -16,7 +17,8 @@ from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.measure.cache import file_sha256
 from hwbench.models import by_hand
 from hwbench.models.answers import answer, clip_of
-from hwbench.models.files import named_as, read_tensors
+from hwbench.models.files import keys_of, listed, named_as, read_tensors
+from hwbench.models.published import Difference, described, diff
 from hwbench.registry import suggest
 from hwbench.specs import AUTO, BlockSpec, ModelName, Precision, TensorSpec, Workload
 
@@ -24,6 +26,8 @@ TORCHVISION = "torchvision"
 # What torchvision's reference training cuts from a video.
 _FRAMES = 16
 _SETTLING_CLIPS = 2
+# What a file of weights should hold.
+STATE_DICT = "the state dict of this model, as written by torch.save(model.state_dict(), FILE)"
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ def foreign_original(
     """
     module, origin = model.module.eval(), WeightsOrigin("made")
     if weights is not None:
-        _load(module, weights)
+        _load(model.name, module, weights)
         origin = WeightsOrigin("file", sha256=file_sha256(weights))
     elif seed is not None:
         origin = WeightsOrigin("random", seed=seed)
@@ -151,11 +155,27 @@ def _torchvision(name: str, num_classes: int | None) -> ForeignModel:
     )
 
 
-def _load(module: nn.Module, path: Path) -> None:
-    _, values = read_tensors(path, "the state dict of this model, as written by torch.save(model.state_dict(), FILE)")
+def _load(name: str, module: nn.Module, path: Path) -> None:
+    _, values = read_tensors(path, STATE_DICT)
     names = module.state_dict().keys()
+    weights = named_as(names, values)
     try:
-        module.load_state_dict(named_as(names, values))
+        module.load_state_dict(weights)
     except Exception as error:  # torch raises half a dozen kinds, depending on what the file is instead
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise InvalidFile(f"{path}: not the state dict of this model: {' '.join(lines[:3])[:300]}") from None
+        reason = " ".join(lines[:3])[:300]
+        if not weights.keys() & names:
+            reason = f"it should have {listed(names)}; {keys_of(values)}"
+        elif not uninitialised(module) and all(torch.is_tensor(value) for value in weights.values()):
+            reason = _misfit(name, diff(described(module.state_dict()), described(weights))) or reason
+        raise InvalidFile(f"{path}: not the state dict of this model: {reason}") from None
+
+
+def _misfit(name: str, difference: Difference) -> str:
+    """What differs, and the option that helps where the width of one layer does."""
+    layers = {tensor.rpartition(".")[0] for tensor in difference.differ}
+    if len(layers) == 1 and not (difference.missing or difference.unexpected):
+        own = None if name.startswith(f"{TORCHVISION}:") else ModelName.match(name)
+        if own is None or by_hand.takes_classes(by_hand.imported(own)):
+            return f"{difference.brief}; where it has another number of classes, say how many: --classes N"
+    return difference.brief

@@ -6,14 +6,14 @@ import io
 import pickle
 import struct
 import warnings
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from hwbench.errors import InvalidFile
-from hwbench.printable import printable
+from hwbench.printable import printable, shown
 
 _FAILURES = (
     RuntimeError, ValueError, KeyError, EOFError, TypeError, AttributeError, OSError, MemoryError, IndexError,
@@ -23,8 +23,9 @@ _FAILURES = (
 _NEEDS_CODE = ("unsupported global", "unsupported class", "can only build", "can only reduce", "can only create")
 _SCRIPTED = "torchscript"
 
-# Where files keep their state dict; PyTorchVideo and PySlowFast, Lightning, this package, timm and torchvision.
-INSIDE = ("model_state", "state_dict", "weights", "model")
+# Where files keep their state dict; PyTorchVideo and PySlowFast, Lightning, PyTorch's tutorials, this package, timm and
+# torchvision.
+INSIDE = ("model_state", "state_dict", "model_state_dict", "weights", "model")
 # What trainers and torch.compile put before every name.
 _WRAPPERS = ("module.", "model.", "_orig_mod.")
 # How many weights an averaged model is the mean of.
@@ -63,13 +64,43 @@ def named_as(names: Set[str], values: Mapping[str, Any]) -> dict[str, Any]:
     """The state dict in what a file holds, without what a trainer puts before the names of a module.
 
     Args:
-        names: Of the module, which may begin like a wrapper. Where no state dict has exactly these, the first with some
-            of them counts.
+        names: Of the module, which may begin like a wrapper. Where no state dict has exactly these, the only value of
+            the file that has them counts, whatever its key, and whatever stands before all of them; else the first with
+            some of them.
         values: What the file holds.
     """
-    wrapped = [*unwrapped(inside(values))]
+    bare = inside(values)
+    wrapped = [*unwrapped(bare)]
     alike = [one for one in wrapped if one.keys() & names] or wrapped
-    return next((one for one in alike if one.keys() == names), alike[0])
+    if (exact := next((one for one in alike if one.keys() == names), None)) is not None:
+        return exact
+    places = {id(place): place for place in (bare, *values.values()) if isinstance(place, Mapping)}
+    fitting = [weights for place in places.values() if (weights := _fitting(names, place)) is not None]
+    return fitting[0] if len(fitting) == 1 else alike[0]
+
+
+def listed(names: Iterable[object]) -> str:
+    """The first three names, and how many more there are."""
+    first = [*names]
+    return ", ".join(shown(name) for name in first[:3]) + (f" and {len(first) - 3} more" if len(first) > 3 else "")
+
+
+def keys_of(values: Mapping[str, Any]) -> str:
+    """What a file holds, and where a state dict is looked for in it, as words of a refusal."""
+    return f"the file has {listed(values)}, a state dict may be one of {', '.join(INSIDE)}"
+
+
+def _fitting(names: Set[str], weights: Mapping[Any, Any]) -> dict[str, Any] | None:
+    """The part of a state dict that has exactly these names, behind any one prefix; None: no part, or several."""
+    if not names or not all(isinstance(name, str) for name in weights):
+        return None
+    exact = next((one for one in unwrapped(weights) if one.keys() == names), None)
+    if exact is not None:
+        return exact
+    first = next(iter(names))
+    prefixes = [name.removesuffix(first) for name in weights if name.endswith(f".{first}")]
+    parts = [prefix for prefix in prefixes if all(f"{prefix}{name}" in weights for name in names)]
+    return {name: weights[f"{parts[0]}{name}"] for name in names} if len(parts) == 1 else None
 
 
 def unwrapped(weights: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

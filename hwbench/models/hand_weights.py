@@ -13,7 +13,7 @@ from torch import nn
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.models import by_hand
 from hwbench.models.answers import answer, clip_of
-from hwbench.models.files import inside, named_as, read_tensors
+from hwbench.models.files import keys_of, listed, named_as, read_tensors
 from hwbench.models.published import described, diff
 from hwbench.printable import shown
 from hwbench.specs import Network
@@ -52,14 +52,14 @@ class HandWeights:
         """
         expected = f"the state dict of {network.name}, {AS_WRITTEN}"
         data, values = read_tensors(path, expected)
-        weights = inside(values)
+        with torch.random.fork_rng():
+            names = by_hand.trainable(network).state_dict().keys()
+        weights = named_as(names, values)
         others = [name for name, value in weights.items() if not (isinstance(name, str) and torch.is_tensor(value))]
         if others or not weights:
             held = f"{shown(others[0])}, which is no tensor" if others else "nothing"
-            raise InvalidFile(f"{path}: holds {held}; expected {expected}")
-        with torch.random.fork_rng():
-            names = by_hand.trainable(network).state_dict().keys()
-        return cls(path, hashlib.sha256(data).hexdigest(), None, named_as(names, values))
+            raise InvalidFile(f"{path}: holds {held}; expected {expected}: {listed(names)}; {keys_of(values)}")
+        return cls(path, hashlib.sha256(data).hexdigest(), None, weights)
 
     def of(self, network: Network, *, head: bool = True) -> dict[str, torch.Tensor]:
         """The weights, all that the network has and nothing else.

@@ -18,6 +18,7 @@ from hwbench.latency.arithmetic import Work
 from hwbench.measure.build_worker import _load_models
 from hwbench.models import by_hand, network
 from hwbench.models.answers import answer
+from hwbench.models.hand_weights import HandWeights
 from hwbench.runtimes.eager import EagerTorch
 from hwbench.spaces import load_space, open_space, read_space, resolve
 from hwbench.spaces.feasible import FeasibleSet
@@ -326,6 +327,37 @@ def test_blocks_that_change_their_input_in_place_are_a_chain_as_well(package):
     kept = clip.clone()
     answer("in place", model.make(), clip)
     assert torch.equal(clip, kept)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        lambda weights: {"epoch": 3, "model_state_dict": weights, "optimizer_state_dict": {"state": {}, "groups": []}},
+        lambda weights: {"ema": weights, "classes": {0: "a"}},
+        lambda weights: {"network": {f"module.{name}": value for name, value in weights.items()}, "loss": 0.5},
+        lambda weights: {"state_dict": {f"net.{name}": value for name, value in weights.items()}, "epoch": 3},
+        lambda weights: {"net": {"loss.weight": torch.ones(3), **{f"body.{k}": v for k, v in weights.items()}}},
+        lambda weights: {"state_dict": weights, "state_dict_ema": {name: value * 0 for name, value in weights.items()}},
+    ],
+    ids=["tutorial", "averaged", "network", "prefix of Lightning", "prefix and loss", "one by its name"],
+)
+def test_a_state_dict_is_taken_from_where_a_trainer_puts_it(layout, package, tmp_path):
+    model = loaded(package, "make")
+    weights = {name: value + 1 for name, value in model.make().state_dict().items()}
+    torch.save(layout(weights), tmp_path / "weights.pt")
+    read = HandWeights.read(tmp_path / "weights.pt", model.network).of(model.network)
+    assert read.keys() == weights.keys()
+    assert all(torch.equal(value, weights[name]) for name, value in read.items())
+
+
+def test_the_keys_of_a_file_without_one_state_dict_are_told(package, tmp_path):
+    model = loaded(package, "make")
+    weights = model.make().state_dict()
+    torch.save({"student": weights, "teacher": {**weights}, "epoch": 3}, tmp_path / "weights.pt")
+    with pytest.raises(
+        InvalidFile, match=r"the file has 'student', 'teacher', 'epoch', a state dict may be one of model"
+    ):
+        HandWeights.read(tmp_path / "weights.pt", model.network)
 
 
 def test_blocks_are_told_as_they_are(package):

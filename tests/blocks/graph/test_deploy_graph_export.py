@@ -65,6 +65,13 @@ class Kept(nn.Module):
     def forward(self, x):
         return self.state(torch.zeros(len(x), 8)) + self.conv(x).mean((2, 3, 4))
 
+class Classes(nn.Module):
+    def __init__(self, num_classes=5):
+        super().__init__()
+        self.conv, self.last = nn.Conv3d(3, 8, 1), nn.Linear(8, num_classes)
+    def forward(self, x):
+        return self.last(self.conv(x).mean((2, 3, 4)))
+
 class Summed(nn.Module):
     def forward(self, x):
         return x.mean((2, 3, 4)) * torch.einsum("nct->n", x[..., 0, 0])
@@ -184,6 +191,43 @@ def test_weights_in_the_wrappings_of_trainers(prefix: str, key: str | None, tmp_
     clip, spec = default_clip(SYNTHETIC, 2), TensorSpec(1, 3, 2, 4, 4)
     source = foreign_original(ForeignModel("own", Own()), clip, spec, tmp_path / "weights.pt", None)
     assert all(torch.equal(value, weights[name]) for name, value in source.module.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            {"a": Own().state_dict(), "b": Own().state_dict()},
+            "it should have 'model.0.weight', .* and 4 more; the file",
+        ),
+        (
+            {"a": Own().state_dict(), "b": Own().state_dict()},
+            "file has 'a', 'b', a state dict may be one of model_state",
+        ),
+        (
+            nn.ModuleDict({"model": nn.Conv3d(3, 8, 1)}).state_dict(),
+            "it should have .*; the file has 'model.weight', 'm",
+        ),
+        (
+            {**Own().state_dict(), "model.2.weight": torch.ones(2)},
+            "not of this network: model.2.weight$",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_state_dict_is_told(values: dict[str, object], said: str, tmp_path: Path) -> None:
+    torch.save(values, tmp_path / "weights.pt")
+    clip, spec = default_clip(SYNTHETIC, 2), TensorSpec(1, 3, 2, 4, 4)
+    with pytest.raises(InvalidFile, match=f"weights.pt: not the state dict of this model: .*{said}"):
+        foreign_original(ForeignModel("own", Own()), clip, spec, tmp_path / "weights.pt", None)
+
+
+def test_a_state_dict_of_other_classes_names_the_option(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save(external_model("handmade_nets:Classes", 7).module.state_dict(), folder / "weights.pt")
+    clip = ("--input", "1x3x4x16x16", "--precision", "fp32", "--weights", "weights.pt", "--out", "out")
+    assert run("handmade_nets:Classes", *clip) == 2
+    said = "other shape: last.weight: expected (5, 8), got (7, 8) and 1 more; where it has another number of classes"
+    assert f"{said}, say how many: --classes N" in capsys.readouterr().err
+    assert run("handmade_nets:Classes", *clip, "--classes", "7") == 0
 
 
 class PerFrame(Own):
