@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -54,7 +55,7 @@ def open_source(workspace: Workspace, model: str, given: SourceArguments, listen
         workspace: Holds spaces, cards and studies.
         model: A checkpoint or the folder of its run, a network by name, or a model from elsewhere.
         given: What else is said of it.
-        listener: Hears what is doubtful about the weights.
+        listener: Hears what is doubtful about the weights, and that mean and std were assumed.
 
     Raises:
         UsageError: A network without weights, or arguments that are for another kind of model.
@@ -75,7 +76,7 @@ def open_source(workspace: Workspace, model: str, given: SourceArguments, listen
     if form is ModelArgument.CHECKPOINT:
         return source_of(checkpoint_file(model))
     if form is ModelArgument.EXTERNAL:
-        return _external(model, given)
+        return _external(model, given, listener)
     return _named(workspace, model, given, listener)
 
 
@@ -143,16 +144,24 @@ def _named(workspace: Workspace, model: str, given: SourceArguments, listener: L
     return randomly_weighted(network, default_clip(given.data or SYNTHETIC, network.input.t), seed=given.seed)
 
 
-def _external(model: str, given: SourceArguments) -> ExportSource:
+def _external(model: str, given: SourceArguments, listener: Listener) -> ExportSource:
     """A model of torchvision, or one that a function of the user's makes, with the weights that are asked for."""
     import torch
 
     from hwbench.data import SYNTHETIC, default_clip
     from hwbench.deploy import external_model, foreign_original
+    from hwbench.deploy.external import MEAN_AND_STD, STATE_DICT
+    from hwbench.models.by_hand import MEAN, STD
+    from hwbench.training.checkpoint import find_checkpoint
 
     if given.file is not None and not given.file.is_file():
         raise InvalidValue(
             f"--weights: expected the file of a state dict, or random; got {given.weights!r}, which is no file"
+        )
+    if given.file is not None and find_checkpoint(given.file, STATE_DICT) is not None:
+        raise InvalidValue(
+            f"--weights: {given.file} is a checkpoint of hwbench, with classes, clip and normalisation of its own; "
+            f"export it: hwbench export {shlex.quote(str(given.file))} --made-by {shlex.quote(model)}"
         )
     if given.weights is None and model.strip().startswith("torchvision:"):
         raise UsageError(
@@ -167,7 +176,14 @@ def _external(model: str, given: SourceArguments) -> ExportSource:
             raise UsageError(f"{model}: say what clip it takes: --input NxCxTxHxW such as 1x3x8x112x112")
         frames = default_clip(given.data or SYNTHETIC, clip.t)
         # The first clip draws the weights of lazy layers.
-        return foreign_original(made, frames, clip, given.file, given.seed if given.weights == RANDOM else None)
+        source = foreign_original(made, frames, clip, given.file, given.seed if given.weights == RANDOM else None)
+    if MEAN_AND_STD in source.assumed:
+        assumed = source.normalisation
+        listener.say(
+            f"{model}: mean and std of its clips are assumed, {assumed.mean[0]:g} and {assumed.std[0]:g}; give the "
+            f"function or the module {MEAN} and {STD}, (0, 0, 0) and (1, 1, 1) where it normalises pixels itself"
+        )
+    return source
 
 
 def _published(

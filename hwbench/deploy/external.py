@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -26,6 +26,8 @@ TORCHVISION = "torchvision"
 # What torchvision's reference training cuts from a video.
 _FRAMES = 16
 _SETTLING_CLIPS = 2
+# What nothing may tell of the clips that weights were trained on.
+MEAN_AND_STD, SPACING = "mean and std", "how far apart frames are"
 # What a file of weights should hold.
 STATE_DICT = "the state dict of this model, as written by torch.save(model.state_dict(), FILE)"
 
@@ -57,12 +59,12 @@ class ForeignNetwork:
 
 @dataclass(frozen=True)
 class ForeignModel:
-    """A module with what is known of its clips; ``input`` is None where it is not known."""
+    """A module with what is known of its clips; ``input`` and ``normalisation`` are None where they are not known."""
 
     name: str
     module: nn.Module
     input: TensorSpec | None = None
-    normalisation: Normalisation = field(default_factory=Normalisation)
+    normalisation: Normalisation | None = None
 
 
 def is_external(name: str) -> bool:
@@ -97,7 +99,8 @@ def external_model(name: str, num_classes: int | None = None) -> ForeignModel:
     if num_classes is not None and not by_hand.takes_classes(by_hand.imported(own)):
         raise InvalidValue(f"--classes: {name} makes its own head; leave it out, or let it take {by_hand.CLASSES}")
     module = by_hand.made(own, num_classes)
-    return ForeignModel(name, module, by_hand.input_of(own, module))
+    told = by_hand.normalisation_of(own, module)
+    return ForeignModel(name, module, by_hand.input_of(own, module), None if told is None else Normalisation(*told))
 
 
 def foreign_original(
@@ -136,7 +139,9 @@ def foreign_original(
                 f"statistics ({cause}); let it take batches, or leave out --weights random"
             ) from error
     network = ForeignNetwork(model.name, input, logits.shape[1])
-    return ExportSource(network, module, clip, origin, normalisation=model.normalisation)
+    assumed = (*(() if model.normalisation else (MEAN_AND_STD,)), SPACING) if origin.trained else ()
+    normalisation = model.normalisation or Normalisation()
+    return ExportSource(network, module, clip, origin, normalisation=normalisation, assumed=assumed)
 
 
 def _torchvision(name: str, num_classes: int | None) -> ForeignModel:

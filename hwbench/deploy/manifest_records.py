@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,8 @@ SHORT_SIDE = "the frame scaled so that its shorter side has {side} pixels, the l
 CENTRE = "the centred HxW of it, before normalising"
 FLOW_AXES = (AXES[0], "optical flow to the next frame: to the right, down", *AXES[2:])
 VALUES = "(pixel / value_scale - mean) / std per colour, pixels 0 to value_scale"
+# Before what nothing tells of the clips of a model from elsewhere.
+ASSUMED_VALUES = "; assumed, as the model does not tell: "
 FLOW_VALUES = (
     "(code / value_scale - mean) / std per direction, codes 0 to value_scale of -range to range pixels of the video as "
     "hwbench.data.flow has them (20 unless its files say another)"
@@ -78,8 +80,9 @@ class InputForm:
         picture: PictureSpec = PICTURE,
         *,
         layout: str = LAYOUT,
+        assumed: Sequence[str] = (),
     ) -> InputForm:
-        """The input of a network of this package; with ``STREAM_LAYOUT`` one frame."""
+        """The input of a network; with ``STREAM_LAYOUT`` one frame. ``values`` ends with what is ``assumed`` of it."""
         mean, std, shape = normalisation.mean, normalisation.std, network.input.folded
         if layout == STREAM_LAYOUT:
             shape = (1, *shape[1:])
@@ -87,6 +90,8 @@ class InputForm:
         if len(mean) != CLIP_CHANNELS:
             axes, values = (FLOW_AXES, FLOW_VALUES)
             layout = layout.replace(f",{CLIP_CHANNELS},", f",{len(mean)},")
+        if assumed:
+            values += ASSUMED_VALUES + ", ".join(assumed)
         return cls(layout, shape, axes, clip, resize_text(picture, shape[2:]), values, 255.0, mean, std)
 
 

@@ -198,6 +198,7 @@ class _Report:
                 original.normalisation,
                 original.picture,
                 layout=LAYOUT if self.streaming is None else STREAM_LAYOUT,
+                assumed=original.assumed,
             ),
             output=OUTPUT,
             labels=original.classes,

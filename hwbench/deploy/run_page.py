@@ -11,7 +11,7 @@ from hwbench.data import ClipSpec
 from hwbench.data.conventions import HWBENCH
 from hwbench.deploy.file_names import MANIFEST, model_name
 from hwbench.deploy.manifest import Manifest
-from hwbench.deploy.manifest_records import RESIZE, StreamRecord
+from hwbench.deploy.manifest_records import ASSUMED_VALUES, RESIZE, StreamRecord
 from hwbench.printable import printable
 from hwbench.registry import package_of
 from hwbench.runtimes import get, runtimes
@@ -60,6 +60,7 @@ def run_page(manifest: Manifest, num_classes: int | None = None) -> str:
         "STDS": ", ".join(map(_float, form.std)),
         "MEANS_F": ", ".join(f"{_float(value)}f" for value in form.mean),
         "STDS_F": ", ".join(f"{_float(value)}f" for value in form.std),
+        "ASSUMED": _assumed(form.values),
         "NUMBERS": _one_each_class("numbers (logits)", manifest, num_classes),
         "LOGITS": _one_each_class("logits", manifest, num_classes),
         "ANSWER": _SEVERAL if (manifest.weights.recipe or {}).get("loss") == "bce" else _ONE,
@@ -124,6 +125,14 @@ def _spacing(manifest: Manifest) -> str:
     if clip.stride is None and clip.convention == HWBENCH and clip.span_s is not None:
         return f"{clip.frames} of them in {clip.span_s:g} s"
     return _clip(manifest).partition(", in the middle")[0]
+
+
+def _assumed(values: str) -> str:
+    """What of this the model does not tell, as lines behind the steps."""
+    assumed = values.partition(ASSUMED_VALUES)[2]
+    if not assumed:
+        return ""
+    return f"\n\n**Assumed**, as the model does not tell: {assumed}. Compare with how its weights were trained."
 
 
 def _step(clip: ClipSpec) -> str:

@@ -41,6 +41,7 @@ class ExportSource:
         picture: How frames are scaled and cut.
         fine_tuned: After quantisation-aware training, where ``module`` computes with the rounding of int8; else None.
         flow: Where the optical flow comes from that it sees; None: it sees pictures.
+        assumed: What of its clips nothing tells, in words; the fields above hold what was taken in its place.
     """
 
     network: Network | ForeignNetwork
@@ -55,6 +56,7 @@ class ExportSource:
     fine_tuned: FineTuned | None = None
     picture: PictureSpec = field(default_factory=PictureSpec)
     flow: FlowStream | None = None
+    assumed: tuple[str, ...] = ()
 
     def deployed(self, variant: str = AUTO) -> nn.Module:
         """The deploy form: frames as batch (T, 3, H, W) -> logits (1, classes)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ from hwbench.specs.model_name import note_named
 
 # What a function may take, and what it, or the module that it returns, may have.
 CLASSES, INPUT, BLOCKS = "num_classes", "input_shape", "blocks"
+# Not plain ``mean`` and ``std``, which a model that normalises inside has as buffers.
+MEAN, STD = "input_mean", "input_std"
 _CHAIN_TOLERANCE = 1e-4
 
 
@@ -235,6 +238,31 @@ def input_of(name: ModelName, module: nn.Module) -> TensorSpec | None:
     if (clip.n, clip.c) != (1, 3):
         raise InvalidValue(f"{name}: expected one clip of three colours, 1x3xTxHxW, got {clip.key}")
     return clip
+
+
+def normalisation_of(name: ModelName, module: nn.Module) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """What the function or the module has as ``input_mean`` and ``input_std``, of R, G, B from 0 to 1; else None.
+
+    Raises:
+        InvalidValue: There is one without the other, or it is not three numbers; ``input_std`` is not above 0.
+    """
+
+    def told(attribute: str) -> Any:
+        value = _given(imported(name), attribute, None)
+        return getattr(module, attribute, None) if value is None else value
+
+    mean, std = told(MEAN), told(STD)
+    if mean is None and std is None:
+        return None
+    try:
+        found = tuple(map(float, mean)), tuple(map(float, std))
+    except (TypeError, ValueError, RuntimeError):  # the last of a tensor of several numbers
+        found = (), ()
+    if any(len(one) != 3 or not all(map(math.isfinite, one)) for one in found) or min(found[1]) <= 0:
+        raise InvalidValue(
+            f"{name}: expected {MEAN} and {STD}, three numbers each, those of {STD} above 0; got {mean!r} and {std!r}"
+        )
+    return found
 
 
 def _examined(name: ModelName, function: Any, num_classes: int | None) -> HandModel:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from hwbench.data import ClipSpec, PictureSpec, Resize
+from hwbench.data import ClipSpec, Normalisation, PictureSpec, Resize
 from hwbench.deploy import MANIFEST, MODEL, DeployedModel, ExportSource, Manifest, export
 from hwbench.deploy.atomic_export import place
 from hwbench.deploy.external import ForeignModel, foreign_original
@@ -204,6 +204,23 @@ def test_the_page_of_a_model_from_elsewhere_says_how_many_classes_it_has(tmp_pat
     source = foreign_original(made, ClipSpec(2, stride=1), TensorSpec(1, 3, 2, 8, 8), None, seed=0)
     model = export(source, tmp_path / "out", precision=Precision.FP32, runtime=get("torchscript"))
     assert "Out come 7 numbers (logits) as float32;" in (model.path.parent / RUN).read_text()
+
+
+def test_the_page_says_what_was_assumed_of_a_model_from_elsewhere(tmp_path: Path) -> None:
+    layers = nn.Conv3d(3, 4, 1), nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(4, 7)
+
+    def page(name: str, normalisation: Normalisation | None, seed: int | None) -> str:
+        made = ForeignModel("mynets:clips", nn.Sequential(*layers), None, normalisation)
+        source = foreign_original(made, ClipSpec(2, stride=1), TensorSpec(1, 3, 2, 8, 8), None, seed)
+        model = export(source, tmp_path / name, precision=Precision.FP32, runtime=get("torchscript"))
+        assert DeployedModel.open(tmp_path / name).manifest == model.manifest
+        return (model.path.parent / RUN).read_text()
+
+    assumed = "**Assumed**, as the model does not tell: "
+    assert f"for R, G, B.\n\n{assumed}mean and std, how far apart frames are. Compare" in page("plain", None, None)
+    own = page("own", Normalisation((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)), None)
+    assert f"with mean 0.0, 0.0, 0.0 and std 1.0, 1.0, 1.0 for R, G, B.\n\n{assumed}how far apart frames are." in own
+    assert assumed not in page("random", None, 0)
 
 
 def test_19_27_a_page_that_somebody_wrote_stays(int8: DeployedModel, tmp_path: Path) -> None:

@@ -2,18 +2,23 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from hwbench.api.export_sources import SourceArguments, open_source
+from hwbench.api.listener import Listener
 from hwbench.blocks import frames_to_batch
 from hwbench.cli.main import main
-from hwbench.data import SYNTHETIC, default_clip
-from hwbench.deploy import DeployedModel, external_model, foreign_original, is_external
+from hwbench.data import SYNTHETIC, ClipSpec, default_clip
+from hwbench.deploy import DeployedModel, ExportSource, external_model, foreign_original, is_external
 from hwbench.deploy.external import ForeignModel
 from hwbench.errors import InvalidFile, UnsupportedModule
-from hwbench.specs import TensorSpec
+from hwbench.specs import BlockSpec, Network, TensorSpec
+from hwbench.training.checkpoint import Checkpoint, save_checkpoint
+from hwbench.training.recipe import Recipe
 from hwbench.workspace import Workspace
 
 CODE = """
@@ -72,6 +77,21 @@ class Classes(nn.Module):
     def forward(self, x):
         return self.last(self.conv(x).mean((2, 3, 4)))
 
+def normalised():
+    return small()
+
+normalised.input_mean, normalised.input_std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+def halfway():
+    return small()
+
+halfway.input_mean = (0.5, 0.5, 0.5)
+
+def flat():
+    return small()
+
+flat.input_mean, flat.input_std = (0, 0, 0), (1, 1, 0)
+
 class Summed(nn.Module):
     def forward(self, x):
         return x.mean((2, 3, 4)) * torch.einsum("nct->n", x[..., 0, 0])
@@ -82,6 +102,9 @@ class OneClip(nn.Module):
         self.norm = nn.BatchNorm3d(3)
     def forward(self, x):
         return self.norm(x).mean((2, 3, 4)).reshape(1, 3)
+
+class Inside(OneClip):
+    input_mean, input_std = (0, 0, 0), [1, 1, 1]
 
 def grouped():
     return nn.Sequential(nn.GroupNorm(1, 3), nn.AdaptiveAvgPool3d(1), nn.Flatten())
@@ -147,6 +170,8 @@ def test_a_model_of_the_users_own(folder: Path, capsys: pytest.CaptureFixture[st
             "Floats: its forward fixes a dtype, and hwbench proves in double precision (Input type",
         ),
         (("handmade_nets:Kept", "--input", "1x3x4x16x16", "--precision", "fp32"), "and x.new_zeros(...) in place of"),
+        (("handmade_nets:halfway", "--input", "1x3x4x16x16"), "expected input_mean and input_std, three numbers each"),
+        (("handmade_nets:flat", "--input", "1x3x4x16x16"), "those of input_std above 0; got (0, 0, 0) and (1, 1, 0)"),
         (("torchvision:r3d_8", "--weights", "random"), "did you mean 'r3d_18'"),
         (("torchvision:r3d_18",), "without weights"),
         (("torchvision:s3d", "--weights", "random", "--input", "1x3x8x64x64"), "does not take a clip of 1x3x8x64x64"),
@@ -247,6 +272,45 @@ def test_weights_that_would_run_code(tmp_path: Path) -> None:
     with pytest.raises(InvalidFile, match="reading those would run code") as caught:
         foreign_original(ForeignModel("own", Own()), clip, spec, tmp_path / "weights.pt", None)
     assert "weights_only" not in str(caught.value)
+
+
+def opened(name: str, listener: Any, weights: str | None = None) -> ExportSource:
+    """A model from elsewhere as something to export."""
+    given = SourceArguments(weights=weights, input=TensorSpec(1, 3, 4, 16, 16))
+    return open_source(Workspace(Path.cwd()), name, given, listener)
+
+
+def test_mean_and_std_are_those_of_the_function_or_assumed_aloud(folder: Path) -> None:
+    said: list[str] = []
+
+    class Heard(Listener):
+        def say(self, text: str) -> None:
+            said.append(text)
+
+    own = opened("handmade_nets:normalised", Heard()).normalisation
+    assert (own.mean, own.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    assert opened("handmade_nets:Inside", Heard()).normalisation.std == (1, 1, 1)
+    opened("handmade_nets:small", Heard(), "random")
+    assert said == []
+    source = opened("handmade_nets:small", Heard())
+    (line,) = said
+    assert line.startswith(
+        "handmade_nets:small: mean and std of its clips are assumed, 0.45 and 0.225; give the function"
+    )
+    assert source.assumed == ("mean and std", "how far apart frames are")
+
+
+def test_a_checkpoint_of_hwbench_is_no_state_dict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    network = Network("own", (BlockSpec("foreign", 3, 8),), TensorSpec(1, 3, 4, 16, 16))
+    checkpoint = Checkpoint(network, tuple("abcdefgh"), Recipe(), ClipSpec(4, stride=2))
+    weights = external_model("handmade_nets:small").module.state_dict()
+    save_checkpoint(folder / "own run.pt", checkpoint, weights)
+    clip = ("--input", "1x3x4x16x16", "--precision", "fp32", "--out", "out")
+    assert run("handmade_nets:small", *clip, "--weights", "own run.pt") == 2
+    said = (
+        "--weights: own run.pt is a checkpoint of hwbench, with classes, clip and normalisation of its own; export it: "
+    )
+    assert f"{said}hwbench export 'own run.pt' --made-by handmade_nets:small" in capsys.readouterr().err
 
 
 def test_names_are_told_apart(folder: Path) -> None:
