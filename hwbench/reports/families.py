@@ -32,7 +32,7 @@ class BlockFamily:
     def of(cls, workload: Workload) -> BlockFamily:
         """The family of a single block."""
         (block,) = workload.blocks
-        groups = 0 if block.groups == block.in_channels > 1 else block.groups
+        groups = 0 if block.groups == (block.mid_channels or block.in_channels) > 1 else block.groups
         kernel = "" if block.kernel == GLOBAL else format_kernel(block.kernel)
         return cls(block.kind, kernel, block.activation, block.se_channels > 0, block.stride, groups, workload.variant)
 

@@ -53,6 +53,14 @@ def table(times: dict[str, float], precision: Precision = Precision.INT8, failed
         ("conv_i8_o8_k3x3x3_g8_relu@1x8x4x8x8/int8/auto", "conv 3x3x3 depthwise relu"),
         ("conv_i8_o8_k3x3x3_g2_relu@1x8x4x8x8/int8/auto", "conv 3x3x3 groups 2 relu"),
         ("conv_i1_o8_k3x3x3_relu@1x1x4x8x8/int8/auto", "conv 3x3x3 relu"),
+        (
+            "bottleneck_i8_m24_o32_k1x1x1+3x3x3_g24_relu@1x8x4x8x8/int8/auto",
+            "bottleneck 1x1x1+3x3x3 depthwise relu",
+        ),
+        (
+            "bottleneck_i8_m24_o32_k1x1x1+3x3x3_g8_relu@1x8x4x8x8/int8/auto",
+            "bottleneck 1x1x1+3x3x3 groups 8 relu",
+        ),
     ],
 )
 def test_families_have_names(key, label):
