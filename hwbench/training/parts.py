@@ -19,12 +19,13 @@ from hwbench.training.recipe import Recipe
 def blocks_of(module: nn.Module) -> list[nn.Module]:
     """The parts of a network that have weights, from stem to head.
 
-    A part is a child of the module. A lone child stands for its children, and so does a sequence of layers.
+    A part is a child of the module. A lone child stands for its children, and so do a sequence of layers and a
+    container that is never called itself: a list or a dictionary of modules, at any depth.
     """
     parts = _with_weights(module)
     while len(parts) == 1 and _with_weights(parts[0]):
         parts = _with_weights(parts[0])
-    return [one for part in parts for one in (_with_weights(part) if isinstance(part, nn.Sequential) else [part])]
+    return [one for part in parts for one in _opened(part)]
 
 
 def frozen_blocks(module: nn.Module, recipe: Recipe) -> list[nn.Module]:
@@ -108,6 +109,12 @@ def _without_statistics(block: nn.Module) -> Iterator[None]:
                 layer.momentum = momentum
                 if count is not None and layer.num_batches_tracked is not None:
                     layer.num_batches_tracked.copy_(count)
+
+
+def _opened(part: nn.Module) -> list[nn.Module]:
+    if isinstance(part, (nn.ModuleList, nn.ModuleDict)):
+        return [one for child in _with_weights(part) for one in _opened(child)]
+    return _with_weights(part) if isinstance(part, nn.Sequential) else [part]
 
 
 def _with_weights(module: nn.Module) -> list[nn.Module]:

@@ -114,7 +114,11 @@ class TrainState:
         }
 
     def load_values(self, values: Mapping[str, Any]) -> None:
-        """Takes over what ``to_values`` gave; KeyError, TypeError or RuntimeError where it does not fit."""
+        """Takes over what ``to_values`` gave; KeyError, TypeError or RuntimeError where it does not fit.
+
+        Raises:
+            InvalidValue: Its optimizer has other weights in the places of these.
+        """
         parts: dict[str, dict[str, torch.Tensor]] = defaultdict(dict)
         for name, tensor in unpack(values["tensors"]).items():
             part, _, key = name.partition("/")
@@ -128,6 +132,7 @@ class TrainState:
             number, _, key = name.partition(".")
             groups[int(number)][key] = tensor
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        _check_places(parts, parameters)
         own = {int(i): {key: _like(tensor, parameters[int(i)]) for key, tensor in s.items()} for i, s in parts.items()}
         self.optimizer.load_state_dict({"state": own, "param_groups": groups})
         if self.scaler.is_enabled():
@@ -135,6 +140,20 @@ class TrainState:
         stored = dict(values["position"])
         failures = Failures(stored.pop("causes"), stored.pop("lost_samples"))
         self.position = TrainingPosition(**stored, failures=failures)
+
+
+def _check_places(states: Mapping[str, Mapping[str, torch.Tensor]], parameters: Sequence[nn.Parameter]) -> None:
+    """Raises InvalidValue where an optimizer had other weights in these places, for want of the same groups.
+
+    Numbers that an optimizer has of a weight are as many as the weight has, or one.
+    """
+    for place, state in states.items():
+        shape = parameters[int(place)].shape if int(place) < len(parameters) else None
+        if any(tensor.dim() and tensor.shape != shape for tensor in state.values()):
+            raise InvalidValue(
+                "belongs to a run whose network had other blocks (layer_decay, freeze), as MViT and SqueezeTime had "
+                "in an earlier hwbench"
+            )
 
 
 def _like(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
@@ -228,6 +247,8 @@ class Resume:
             try:
                 state.load_values(values)
                 return True
+            except InvalidValue as error:
+                refused.append(InvalidValue(f"{path}: {error}; start over with --fresh or choose another --out"))
             except (KeyError, TypeError, ValueError, RuntimeError) as error:
                 line = " ".join(str(error).split())[:200]
                 refused.append(InvalidFile(f"{path}: damaged: {line}; start over with --fresh"))

@@ -1,7 +1,9 @@
 """Freezing, rates by depth, blocks that are computed twice, and statistics of batch normalisation."""
 
 import copy
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tiny import Tiny
@@ -12,12 +14,15 @@ from hwbench.blocks.mobile_cpu import Chain, Conv3dPwBnAct, SqueezeExcitation, X
 from hwbench.blocks.mobile_cpu.residual import ResidualBlock
 from hwbench.errors import InvalidValue
 from hwbench.models import create_x3d, network
+from hwbench.spaces import load_space
 from hwbench.specs import BlockSpec, Network, TensorSpec
 from hwbench.training import Recipe, StartingWeights
 from hwbench.training.batch_norm import precise_statistics
 from hwbench.training.parts import blocks_of, freeze, recomputed, train_mode
 from hwbench.training.processes import ALONE
 from hwbench.training.run import initial
+from hwbench.training.state import Resume, TrainState
+from hwbench.workspace import Workspace, shipped
 
 NETWORK = Network(
     "chain",
@@ -41,6 +46,68 @@ def test_blocks_are_the_parts_that_have_weights() -> None:
     x3d = network(NETWORK)
     assert len(blocks_of(x3d)) == 4  # the last layer of an X3D is one of its own
     assert {id(p) for block in blocks_of(x3d) for p in block.parameters()} == {id(p) for p in x3d.parameters()}
+
+
+SPACES = sorted(path.stem for path in (shipped() / "search_spaces").glob("*.toml"))
+
+
+def shipped_network(space: str, most_frames: int = 64, most_side: int = 1024) -> Network:
+    """A network of a shipped space, for clips of at most so many frames and rows."""
+    opened, rng = load_space(Workspace(shipped()), space), np.random.default_rng(0)
+    drawn = (opened.network(opened.random(rng), 5) for _ in range(1000))
+    return next(one for one in drawn if one.input.t <= most_frames and one.input.h <= most_side)
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_no_block_of_a_shipped_network_is_nearly_all_of_it(space: str) -> None:
+    with torch.device("meta"):
+        net = network(shipped_network(space))
+    sizes = [sum(p.numel() for p in block.parameters()) for block in blocks_of(net)]
+    assert len(sizes) > 4
+    assert sum(sizes) == sum(p.numel() for p in net.parameters())
+    assert max(sizes) < 0.9 * sum(sizes)
+
+
+def saved_bytes(net: nn.Module, x: torch.Tensor) -> int:
+    """Bytes of the tensors that a forward pass keeps for the backward pass, each counted once."""
+    kept = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.data_ptr()] = tensor  # a tensor that lives on has an address of its own
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        made = net(x)
+    del made
+    return sum(tensor.numel() * tensor.element_size() for tensor in kept.values())
+
+
+@pytest.mark.parametrize("space", ["x3d-tiny", "slow-mobile", "slowfast-mobile", "mvit-mobile", "squeeze-mobile"])
+def test_blocks_that_are_computed_twice_keep_less(space: str) -> None:
+    described = shipped_network(space, 16, 128)
+    net, x = network(described).train(), torch.randn(2, *described.input.shape[1:])
+    plain = saved_bytes(net, x)
+    with recomputed(net):
+        assert saved_bytes(net, x) < 0.6 * plain
+
+
+def test_lists_are_opened_down_to_modules_that_are_called() -> None:
+    inner = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+    net = nn.ModuleDict({"stem": nn.Linear(2, 2), "body": nn.ModuleList([inner, nn.ReLU()]), "head": nn.Linear(2, 2)})
+    assert blocks_of(net) == [net["stem"], *inner, net["head"]]
+
+
+def test_a_run_whose_blocks_were_others_is_not_gone_on_with(tmp_path: Path) -> None:
+    """As a run of MViT of before its blocks were told apart: the optimizer has other weights in the same places."""
+    for optimizer in ("muon", "sgd", "adamw"):
+        first = TrainState(Tiny(), Recipe(optimizer=optimizer, freeze="2"))
+        first.module(torch.randn(2, 3, 4, 16, 16)).square().sum().backward()
+        first.optimizer.step()
+        resume = Resume(tmp_path, {})
+        resume.save(first)
+        assert resume.load(TrainState(Tiny(), Recipe(optimizer=optimizer, freeze="2")))
+        with pytest.raises(InvalidValue, match=r"resume\.pt: belongs to .*other blocks .*--fresh"):
+            resume.load(TrainState(Tiny(), Recipe(optimizer=optimizer, freeze="0")))
 
 
 @pytest.mark.parametrize(("what", "frozen"), [("", 0), ("stem", 1), ("all-but-head", 4), ("2", 2), ("0", 0)])
