@@ -64,6 +64,17 @@ class Network:
             )
         return replace(self, blocks=(first, *self.blocks[1:]), input=input)
 
+    def on(self, input: TensorSpec) -> Network:
+        """The same network on another clip.
+
+        Raises:
+            InvalidValue: One of its blocks does not take what reaches it.
+        """
+        x = input
+        for block in self.blocks:
+            x = block.output(x)
+        return replace(self, input=input)
+
     @property
     def is_causal(self) -> bool:
         """Whether every block that can look at frames to come is causal."""

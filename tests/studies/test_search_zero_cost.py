@@ -152,6 +152,15 @@ def test_the_size_of_what_is_run_is_bounded(monkeypatch):
         assert clips[3] == clips[4] <= side
 
 
+@pytest.mark.parametrize("space", sorted(path.stem for path in (shipped() / "search_spaces").glob("*.toml")))
+def test_a_network_of_every_shipped_space_is_scored(space):
+    """That of the shortest and smallest clips of a few, for the time's sake; SqueezeTime has clips of 8 or 16."""
+    opened, rng = load_space(Workspace(shipped()), space), np.random.default_rng(0)
+    drawn = [opened.network(opened.random(rng), 8) for _ in range(20)]
+    one = min((one for one in drawn if one.input.t > MOST_ONES[0]), key=lambda one: one.input.numel)
+    assert math.isfinite(get("zero-cost")(context([one])).score(one))
+
+
 def test_a_small_clip_is_taken_as_it_is():
     small = TensorSpec(1, 3, 8, 64, 64)
     assert shrunk(small, MOST_POSITIONS) == small

@@ -55,8 +55,8 @@ class ZeroCost:
     average network within the budget.
 
     Inputs above ``MOST_POSITIONS`` and ``MOST_ONES`` are made smaller, all to about that many, so time and memory are
-    bounded: of networks that differ only in a resolution above the first, the faster one wins. A user's own model is
-    run on its own input.
+    bounded: of networks that differ only in a resolution above the first, the faster one wins. A network that needs all
+    its frames, as SqueezeTime does, keeps them. A user's own model is run on its own input.
     """
 
     name: ClassVar[str] = "zero-cost"
@@ -82,8 +82,7 @@ class ZeroCost:
     def _proxies(self, network: Network) -> tuple[float, float]:
         by_hand = any(is_by_hand(block) for block in network.blocks)
         input = network.input if by_hand else shrunk(network.input, MOST_POSITIONS)
-        frames, positions = MOST_ONES
-        ones = network.input if by_hand else shrunk(network.input.with_(t=min(network.input.t, frames)), positions)
+        ones = network.input if by_hand else _ones(network)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self._seed)
             module = build(network)
@@ -95,6 +94,18 @@ def shrunk(input: TensorSpec, positions: int) -> TensorSpec:
     """A clip in the proportions of ``input`` with at most ``positions`` pixels T·H·W; frames stay."""
     factor = min(1.0, math.sqrt(positions / (input.t * input.h * input.w)))
     return input.with_(h=max(1, int(factor * input.h)), w=max(1, int(factor * input.w)))
+
+
+def _ones(network: Network) -> TensorSpec:
+    """The largest input of ones within ``MOST_ONES`` that a network takes: with its own frames where it needs them."""
+    frames, positions = MOST_ONES
+    few = network.input.with_(t=min(network.input.t, frames))
+    for input in (shrunk(few, positions), shrunk(network.input, positions)):
+        try:
+            return network.on(input).input
+        except InvalidValue:  # frames that become channels are all there, and strides without padding need pixels
+            continue
+    return network.input
 
 
 def naswot(module: nn.Module, clips: torch.Tensor) -> float:
