@@ -110,6 +110,7 @@ def search(
     request = _racing_on(request, workspace, learned)
     data = _data(request, workspace, listener)
     _check_modality(data, feasible, listener)
+    _check_clips(data, feasible)
     supernet = _supernet(request, workspace, data, feasible, workspace.studies / name, listener)
     left_out = learned.left_out(feasible.sums) if learned else None
     if learned is not None:
@@ -296,6 +297,17 @@ def _check_modality(data: StudyData, feasible: NetworkSet, listener: Listener) -
         f"networks see {data.modality}: predictions are those of networks that see pictures, whose first block takes "
         f"{CLIP_CHANNELS} channels; the best are measured as they are trained, with {data.channels}"
     )
+
+
+def _check_clips(data: StudyData, feasible: NetworkSet) -> None:
+    """Refuses clips of trainings that are too small, of which the fastest network of a space mostly has the smallest.
+
+    Raises:
+        InvalidValue: A network does not take them.
+    """
+    for part in feasible.parts:
+        _, smallest = part.smallest()
+        data.fidelity.clip_of(feasible.space.network(smallest, 1))
 
 
 def _earlier(request: SearchRequest, settings: Settings, learned: Learned | None) -> EarlierTrainings | None:

@@ -20,6 +20,7 @@ from hwbench.api.resources import resources_for
 from hwbench.api.train_request import RAISE
 from hwbench.errors import CheckFailed, InvalidValue, VideoError
 from hwbench.printable import printable
+from hwbench.specs.kinds.by_hand import is_by_hand
 from hwbench.specs.tensor import CLIP_CHANNELS
 
 if TYPE_CHECKING:
@@ -76,6 +77,24 @@ class Fidelity:
         t = max(1, round(input.t * self.frames_share))
         h, w = (max(1, round(side * self.resolution_share)) for side in (input.h, input.w))
         return input.with_(t=t, h=h, w=w)
+
+    def clip_of(self, network: Network) -> TensorSpec:
+        """The clip that a network is trained on. What a user's own model takes, it says itself.
+
+        Raises:
+            InvalidValue: The network does not take so few frames, or such small ones.
+        """
+        parts = {
+            f"--frames-share {self.frames_share:g}": replace(self, resolution_share=1.0),
+            f"--resolution-share {self.resolution_share:g}": self,
+        }
+        if not any(is_by_hand(block) for block in network.blocks):
+            for option, part in parts.items():
+                try:
+                    network.on(part.reduced(network.input))
+                except InvalidValue as error:
+                    raise InvalidValue(f"{option}: {network.name}: {error}; take a larger share") from None
+        return self.reduced(network.input)
 
 
 def _first_info(videos: VideoList, policy: FailurePolicy) -> VideoInfo:
@@ -273,7 +292,7 @@ class StudyData:
         from hwbench.training.run import initial
 
         recipe = self.recipe(seed) if tested is None else replace(self.recipe(seed), eval_every=1)
-        data = self.sized(self.fidelity.reduced(network.input), seed, network.span_s)
+        data = self.sized(self.fidelity.clip_of(network), seed, network.span_s)
         resources = self.resources(seed)
         return fit(
             initial(self.trained(network).with_classes(len(data.training.classes)), recipe),
@@ -304,7 +323,7 @@ class StudyData:
 
     def test_share(self, network: Network, seed: int) -> float:
         """Clips of a test by those of an epoch."""
-        data = self.sized(self.fidelity.reduced(network.input), seed, network.span_s)
+        data = self.sized(self.fidelity.clip_of(network), seed, network.span_s)
         return len(data.validation) / max(1, len(data.training))
 
     def recipe(self, seed: int) -> Recipe:

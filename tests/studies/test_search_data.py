@@ -11,15 +11,18 @@ import torch
 
 import hwbench.data.sources
 import hwbench.training.loop
+from hwbench import SearchRequest, search
 from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.data import ClipSpec, SyntheticSpec
 from hwbench.data.samples import Draw
 from hwbench.data.synthetic import prepare
 from hwbench.errors import CheckFailed, InvalidValue, VideoError
 from hwbench.interpreter import cores
+from hwbench.latency import table_path
 from hwbench.spaces import load_space
-from hwbench.specs import BlockSpec, Network, TensorSpec
+from hwbench.specs import BlockSpec, Network, Precision, TensorSpec
 from hwbench.studies.evaluators import Context, get
+from hwbench.testing.tables import installed_target, space_table
 from hwbench.training import Recipe, Resources, fit
 from hwbench.training.run import initial, open_data
 from hwbench.workspace import Workspace
@@ -239,6 +242,35 @@ def test_a_reduced_training_sees_smaller_clips(data, monkeypatch):
     data.fidelity = replace(data.fidelity, frames_share=0.5, resolution_share=0.5)
     assert math.isnan(data.top1(network(8, 16), 0))
     assert shapes == [(4, 8, 8)]
+
+
+@pytest.mark.parametrize(
+    ("fidelity", "words"),
+    [
+        (Fidelity(1, 0.5), r"--frames-share 0\.5: squeeze-mobile:frames.* takes clips of 8 frames.*a larger share"),
+        (Fidelity(1, 1.0, 0.1), r"--resolution-share 0\.1: squeeze-mobile:frames.* takes pictures of at least 2 x 2"),
+    ],
+)
+def test_a_network_that_does_not_take_the_smaller_clips_is_told(place, data, fidelity, words):
+    space = load_space(place, "squeeze-mobile")
+    drawn = [space.network(space.random(np.random.default_rng(seed)), 8) for seed in range(20)]
+    squeezed = min((one for one in drawn if one.input.t == 8), key=lambda one: one.input.h)
+    data.fidelity = fidelity
+    for score in (data.top1, data.epoch_s):
+        with pytest.raises(InvalidValue, match=words):
+            score(squeezed, 0)
+    data.fidelity = Fidelity(1, 1.0, 0.5)
+    assert data.fidelity.clip_of(squeezed) == squeezed.input.with_(h=squeezed.input.h // 2, w=squeezed.input.w // 2)
+
+
+def test_a_search_does_not_begin_with_clips_that_networks_do_not_take(tmp_path):
+    place = Workspace.create(tmp_path / "work")
+    space = load_space(place, "squeeze-mobile")
+    space_table(space, Precision.INT8).write(table_path(place.root, installed_target(), Precision.INT8))
+    request = SearchRequest(budget="1 s", space="squeeze-mobile", evaluator="curve", data="synthetic", frames_share=0.5)
+    with pytest.raises(InvalidValue, match=r"--frames-share 0\.5: squeeze-mobile:frames"):
+        search(request, workspace=place)
+    assert not list(place.studies.glob("*"))
 
 
 def test_zero_cost_looks_at_the_data(place, data):
