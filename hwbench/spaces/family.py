@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -99,6 +99,11 @@ class Family(abc.ABC):
     def check_last(self, stage: Stage, *, last: bool) -> tuple[str, str] | None:
         """As ``check``, of what depends on whether a stage is the last one."""
         del stage, last
+        return None
+
+    def check_inputs(self, stage: Stage, channels: Collection[int]) -> tuple[str, str] | None:
+        """As ``check``, of what depends on the channels that may reach a stage, by what is chosen before it."""
+        del stage, channels
         return None
 
     @abc.abstractmethod

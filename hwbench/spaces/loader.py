@@ -122,10 +122,16 @@ def _check_blocks(space: StagedSpace, fields: Fields) -> None:
         ends = space.ends.on(clip)
         _check(ends.before(), fields, "stem")
         x = after(ends.before(), clip)
+        channels = {x.c}
         for stage, table in zip(space.stages, fields.tables("stages"), strict=True):
+            if wrong := space.family.check_inputs(stage, channels):
+                raise table.error(*wrong, list(stage[wrong[0]]))
+            channels = set()
             for name, choice in _one_apart(stage):
-                _check(space.family.stage(choice, x), table, name, tuple(axis for axis, _ in stage.axes))
-            x = after(space.family.stage(choice, x), x)
+                blocks = space.family.stage(choice, x)
+                _check(blocks, table, name, tuple(axis for axis, _ in stage.axes))
+                channels.add(after(blocks, x).c)
+            x = after(blocks, x)
         _check(ends.behind(choice, x, 1), fields, "head")
     except InvalidFile:
         raise
@@ -171,7 +177,8 @@ def _spans(fields: Fields) -> tuple[float, ...]:
 
 def _stages(family: Family, fields: Fields) -> tuple[Stage, ...]:
     tables = list(fields.tables("stages"))
-    stages = tuple(_stage(family, table) for table in tables)
+    called = fields.text("family", FIRST_FAMILY)
+    stages = tuple(_stage(family, called, table) for table in tables)
     for table, stage in zip(tables, stages):
         wrong = family.check_last(stage, last=stage is stages[-1])
         if wrong is not None:
@@ -179,12 +186,15 @@ def _stages(family: Family, fields: Fields) -> tuple[Stage, ...]:
     return stages
 
 
-def _stage(family: Family, fields: Fields) -> Stage:
+def _stage(family: Family, called: str, fields: Fields) -> Stage:
     offered = [axis for axis in family.axes if axis.default is None or axis.name in fields]
     axes = {axis.name: axis.read(fields, axis.name) if axis in offered else (axis.default,) for axis in family.axes}
     constants = {axis.name: _constant(axis, fields) for axis in family.constants}
     stage = Stage(
-        tuple(axes.items()), tuple(axis.name for axis in offered), tuple(constants.items()), _by_block(family, fields)
+        tuple(axes.items()),
+        tuple(axis.name for axis in offered),
+        tuple(constants.items()),
+        _by_block(family, called, fields),
     )
     if math.prod(len(values) for values in axes.values()) > MAX_CHOICES:
         raise fields.error(", ".join(axes), f"expected at most {MAX_CHOICES} combinations", "more")
@@ -196,15 +206,13 @@ def _stage(family: Family, fields: Fields) -> Stage:
     return stage
 
 
-def _by_block(family: Family, fields: Fields) -> tuple[str, ...]:
-    """The axes that blocks choose for themselves, in the order of the family."""
+def _by_block(family: Family, called: str, fields: Fields) -> tuple[str, ...]:
+    """The axes that blocks choose for themselves, in the order of the family, which the file calls ``called``."""
     names = fields.texts("by_block", ())
     for name in names:
         if name not in family.block_axes:
             known = ", ".join(family.block_axes) or "none"
-            raise fields.error(
-                "by_block", f"expected axes that blocks of family {family.name!r} may choose ({known})", name
-            )
+            raise fields.error("by_block", f"expected axes that blocks of family {called!r} may choose ({known})", name)
         if name not in fields:
             raise fields.error("by_block", f"expected axes that the stage offers; add {name} = [...]", name)
     return tuple(axis.name for axis in family.axes if axis.name in names)

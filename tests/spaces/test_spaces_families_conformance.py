@@ -1,8 +1,10 @@
 import pytest
 
+from hwbench.errors import InvalidFile
 from hwbench.spaces import read_space
 from hwbench.spaces.family import families
 from hwbench.testing.families import FamilyConformance
+from hwbench.workspace import shipped
 
 FILES = {
     "x3d": """
@@ -220,6 +222,58 @@ class TestShippedFamilies(FamilyConformance):
         path = tmp_path / "small.toml"
         path.write_text(FILES[request.param])
         return read_space(path)
+
+
+MLP_WIDENED = ("stride = 1\n", 'stride = 1\nwiden = "mlp"\n')
+BOTH_MLP_WIDENED = (MLP_WIDENED, ("residual_pool = 1\n", 'residual_pool = 1\nwiden = "mlp"\n'))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            (*BOTH_MLP_WIDENED, ("head_width = [4, 8]", "head_width = 4"), ("width = [8, 16]", "width = [16, 12]")),
+            "stages 2.head_width: expected numbers that divide the 12 or 16 channels that reach the stage, got [8]",
+        ),
+        (
+            (MLP_WIDENED, ("[4, 8]", "[4, 16]")),
+            "stages 1.head_width: expected numbers that divide the 8 channels that reach the stage, got [4, 16]",
+        ),
+        (
+            (("stride = 1\n", "stride = 1\nrelative_frames = 4\n"),),
+            "stages 1.relative_side: expected relative_frames and relative_side, or neither, got 0",
+        ),
+        (
+            (("residual_pool = 1\n", "residual_pool = 1\nrelative_side = 4\n"),),
+            "stages 2.relative_frames: expected relative_frames and relative_side, or neither, got 0",
+        ),
+    ],
+)
+def test_a_file_of_mvit_that_does_not_validate_names_the_key(tmp_path, changes, said):
+    path, text = tmp_path / "small.toml", FILES["mvit"]
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    path.write_text(text)
+    with pytest.raises(InvalidFile) as caught:
+        read_space(path)
+    assert said in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_of_mvit_whose_linear_layers_widen_is_read_where_all_heads_fit(tmp_path):
+    path, text = tmp_path / "small.toml", FILES["mvit"]
+    for old, new in BOTH_MLP_WIDENED:
+        text = text.replace(old, new, 1)
+    path.write_text(text)
+    assert all(read_space(path).network(one, 3) for one in read_space(path).architectures())
+
+
+def test_an_error_calls_the_family_as_the_file_does(tmp_path):
+    path, text = tmp_path / "csn-mobile.toml", (shipped() / "search_spaces" / "csn-mobile.toml").read_text()
+    path.write_text(text.replace("[[stages]]\n", '[[stages]]\nby_block = ["kernel"]\n', 1))
+    with pytest.raises(InvalidFile, match=r"stages 1\.by_block: .*blocks of family 'csn' may choose \(none\)"):
+        read_space(path)
 
 
 def test_every_shipped_family_is_among_them():

@@ -6,7 +6,7 @@ Sources: Fan et al. 2021 (arXiv 2104.11227), section 3 and table 2, as PyTorchVi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -161,11 +161,20 @@ class Mvit(Family):
     def check(self, stage: Stage) -> tuple[str, str] | None:
         if any(choice["width"] * choice["mlp_ratio"] < 1 for choice in stage.choices):
             return "mlp_ratio", "expected at least one channel between the linear layers"
-        if bool(stage.choices[0]["relative_frames"]) != bool(stage.choices[0]["relative_side"]):
-            return "depth", "expected relative_frames and relative_side in the stage, or neither"
+        of_grid = {name: stage.choices[0][name] for name in ("relative_frames", "relative_side")}
+        if any(of_grid.values()) and not all(of_grid.values()):
+            return min(of_grid, key=of_grid.__getitem__), "expected relative_frames and relative_side, or neither"
         widens = stage.choices[0]["widen"] == ATTENTION
         if widens and any(choice["width"] % choice["head_width"] for choice in stage.choices):
             return "head_width", "expected numbers that divide every width of the stage"
+        return None
+
+    def check_inputs(self, stage: Stage, channels: Collection[int]) -> tuple[str, str] | None:
+        if stage.choices[0]["widen"] == ATTENTION:
+            return None
+        if any(number % head_width for number in channels for head_width in stage["head_width"]):
+            reaching = " or ".join(map(str, sorted(channels)))
+            return "head_width", f"expected numbers that divide the {reaching} channels that reach the stage"
         return None
 
     def card(self, fields: Fields) -> Member:
