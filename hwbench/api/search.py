@@ -68,15 +68,18 @@ def search(
         OverBudget: None of the measured candidates is within the (largest) budget.
         NotMeasured: There is no table, or too little of the space is in it; or no sustained latency was measured.
         UnknownName: No such space, device, evaluator, sampler or study to learn from.
+        UnsupportedModule: The runtime does not build the precision, or streams.
     """
     from hwbench.runtimes import get
     from hwbench.spaces import open_spaces
+    from hwbench.specs import Precision
     from hwbench.studies.stored_settings import stored_settings
     from hwbench.workspace import Workspace
 
     workspace = Workspace.at(workspace)
     _check_spelling(request)
     request, ratios = for_minutes(request, workspace, listener)
+    get(request.runtime).require_precision(Precision.parse(request.precision))
     if request.streaming:
         get(request.runtime).require_streams()
     space = open_spaces(workspace, request.spaces, request.classes, request.variant)

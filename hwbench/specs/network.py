@@ -122,8 +122,9 @@ def part_workload(block: BlockSpec, x: TensorSpec, precision: Precision, variant
     """
     if variant != STREAM:
         return Workload((block,), x, precision, variant)
-    _check_steps(block)
-    return Workload((_causal(block),), x.with_(t=1), precision, STREAM)
+    causal = _causal(block)
+    _check_steps(causal)
+    return Workload((causal,), x.with_(t=1), precision, STREAM)
 
 
 def _check_steps(block: BlockSpec) -> None:

@@ -155,6 +155,8 @@ def test_what_has_no_stream_form_is_refused_by_name_in_one_line(workspace, fake,
         line = failed(capfd, 2, *command, "--space", "r2plus1d-mobile", "--streaming", "--precision", "fp32")
         assert "r2plus1d-mobile (family r2plus1d)" in line
         assert "no causal form" in line
+    line = failed(capfd, 2, "search", "--budget", "9ms", "--space", "mvit-mobile", "--streaming", "--precision", "fp32")
+    assert "blocks of kind 'token-stem' have no causal form" in line  # and strides over frames beside
     line = failed(capfd, 2, "profile", "--space", "micro", "--streaming", "--runtime", "torchscript")
     assert "builds no streams; choose another engine: --runtime executorch" in line
     line = failed(capfd, 2, "profile", "--streaming", "--variants", "all")

@@ -290,6 +290,7 @@ def test_a_study_whose_settings_cannot_be_read_goes_on_too(run, workspace, text)
         (["--budget", "5ms", "--device", "lokal"], 2, "did you mean 'local'"),
         (["--budget", "5ms", "--precision", "int4"], 2, "expected fp32, fp16, bf16 or int8"),
         (["--budget", "5ms", "--precision", "fp32"], 2, "hwbench profile --device local --space x3d-tiny"),
+        (["--budget", "5ms", "--precision", "bf16"], 2, "the executorch runtime builds"),
         (["--budget", "5ms", "--threads", "2"], 2, "--threads 2"),
         (["--budget", "5ms", "--evaluator", "entrpy"], 2, "did you mean 'entropy'"),
         (["--budget", "5ms", "--sampler", "tpee"], 2, "did you mean 'tpe'"),
