@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from hwbench.api.study_data import StudyData
     from hwbench.api.study_supernet import StudySupernet
+    from hwbench.spaces import StagedSpace
     from hwbench.specs import Network
     from hwbench.studies.evaluators import Context
     from hwbench.studies.fitted_scores import FittedScores
@@ -167,7 +168,7 @@ def _scores(
     from hwbench.studies.evaluators import evaluators, get
 
     networks = [_network(workspace, truth, one) for one in truth.networks]
-    setup = EvaluatorSetup(get(name), _context(workspace, truth, networks, data, listener))
+    setup = EvaluatorSetup(get(name), _context(workspace, truth, networks, name, data, listener))
     made = setup.evaluator()
     found: dict[str, tuple[float, float]] = {}
     for done, (one, network) in enumerate(zip(truth.networks, networks), start=1):
@@ -180,35 +181,41 @@ def _scores(
 
 
 def _network(workspace: Workspace, truth: GroundTruth, one: TrainedNetwork) -> Network:
-    """A network of a ground truth, whose space may lie beside it."""
-    from hwbench.spaces import load_space, read_space
+    """A network of a ground truth."""
     from hwbench.specs import Architecture
 
     architecture = Architecture.parse(one.architecture)
-    beside = truth.folder / f"{architecture.space}.toml"
-    space = read_space(beside) if beside.is_file() else load_space(workspace, architecture.space)
-    return space.network(architecture, truth.num_classes)
+    return _space(workspace, truth, architecture.space).network(architecture, truth.num_classes)
+
+
+def _space(workspace: Workspace, truth: GroundTruth, name: str) -> StagedSpace:
+    """A space of a ground truth, whose file may lie beside it; else that of the workspace."""
+    from hwbench.spaces import load_space, read_space
+
+    beside = truth.folder / f"{name}.toml"
+    return read_space(beside) if beside.is_file() else load_space(workspace, name)
 
 
 def _context(
-    workspace: Workspace, truth: GroundTruth, networks: list[Network], data: StudyData, listener: Listener
+    workspace: Workspace, truth: GroundTruth, networks: list[Network], name: str, data: StudyData, listener: Listener
 ) -> Context:
-    """What evaluators may use: the trained networks are those that a score is relative to."""
-    from hwbench.studies.evaluators import Context
+    """What evaluator ``name`` may use: the trained networks are those that a score is relative to."""
+    from hwbench.studies.evaluators import MODULES, Context
+    from hwbench.studies.settings import FITTED
 
-    inherited = _Inherited(workspace, data, networks, listener)
-    fitted = _left_out(workspace, truth, inherited.space_name)
+    inherited = _Inherited(workspace, truth, data, networks, listener)
+    learns = name == FITTED or name not in MODULES  # an evaluator of another package may
+    fitted = _left_out(workspace, truth, inherited.space_name) if learns else None
     return Context(0, lambda count: networks[:count], data.top1, data.losses, data.clips, inherited.top1, fitted)
 
 
 def _left_out(workspace: Workspace, truth: GroundTruth, space: str) -> FittedScores:
     """What the trainings of all other networks of a space say of one; nothing of networks of other spaces."""
     from hwbench.api.learning import learn_from
-    from hwbench.spaces import load_space
     from hwbench.spaces.sums import SpaceSums
     from hwbench.studies.fitted_scores import FittedScores
 
-    opened = load_space(workspace, space)
+    opened = _space(workspace, truth, space)
     observations = learn_from(workspace, opened, [str(truth.folder)]).observations
     sums = SpaceSums.of(opened, lambda block, x: 0.0, num_classes=truth.num_classes)
     return FittedScores(sums, observations, leave_out=True)
@@ -223,6 +230,7 @@ class _Inherited:
     """
 
     workspace: Workspace
+    truth: GroundTruth
     data: StudyData
     networks: list[Network]
     listener: Listener
@@ -243,14 +251,13 @@ class _Inherited:
     @cached_property
     def _supernet(self) -> StudySupernet:
         from hwbench.api.study_supernet import StudySupernet, block_macs
-        from hwbench.spaces import load_space
         from hwbench.spaces.feasible import FeasibleSet
         from hwbench.spaces.sums import SpaceSums
         from hwbench.specs import Architecture
 
         named = {one: Architecture.parse(one.name) for one in self.networks}
         own = {one: key for one, key in named.items() if key.space == self.space_name}
-        space = load_space(self.workspace, self.space_name)
+        space = _space(self.workspace, self.truth, self.space_name)
         macs = SpaceSums.of(space, block_macs, num_classes=next(iter(own)).num_classes)
         feasible = FeasibleSet(macs, max(macs.total(key) for key in own.values()))
         return StudySupernet(self.workspace, self.data, feasible, SUPERNET_EPOCHS, 0, self.listener)

@@ -19,7 +19,7 @@ from hwbench.testing.searches import search_by_law
 from hwbench.training import CHECKPOINT
 from hwbench.training.description import RunDescription, write_description
 from hwbench.training.log import METRICS
-from hwbench.workspace import Workspace
+from hwbench.workspace import Workspace, shipped
 
 NETWORKS = 12
 
@@ -51,6 +51,16 @@ def test_an_evaluator_is_scored_and_kept(workspace: Workspace, folder: Path) -> 
     assert next(one for one in again.board.standings if one.evaluator == "entropy").tau == entropy.tau
     assert json.dumps(result.to_json(), allow_nan=False)
     assert list(result.to_frame()["evaluator"]) == [one.evaluator for one in result.board.standings]
+
+
+@pytest.mark.parametrize("evaluator", ["entropy", "fitted"])
+def test_a_space_may_lie_beside_the_folder_alone(workspace: Workspace, folder: Path, evaluator: str) -> None:
+    text = (shipped() / "search_spaces" / "x3d-tiny.toml").read_text()
+    (folder / "mine.toml").write_text(text.replace('"x3d-tiny"', '"mine"'))
+    for path in (folder / "networks.json", *(folder / "rows").iterdir()):
+        path.write_text(path.read_text().replace("x3d-tiny:", "mine:"))
+    result = scoreboard(ScoreboardRequest(source=str(folder), evaluator=(evaluator,)), workspace=workspace)
+    assert next(one for one in result.board.standings if one.evaluator == evaluator).networks == NETWORKS
 
 
 def test_unreadable_videos_end_it_unless_they_are_left_out(workspace: Workspace, folder: Path) -> None:
