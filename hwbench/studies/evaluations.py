@@ -19,6 +19,7 @@ import numpy as np
 from hwbench import errors
 from hwbench.errors import HwbenchError, InvalidValue
 from hwbench.printable import printable
+from hwbench.registry import blaming
 from hwbench.spaces.protocols import NetworkSet
 from hwbench.specs import Architecture, Network
 from hwbench.specs.kinds.by_hand import is_by_hand, model_of
@@ -258,16 +259,21 @@ class WorkerPlan(Protocol):
 
 
 class InProcess:
-    """Scores one network at a time in this very process: what it raises, it raises here."""
+    """Scores one network at a time in this very process: what an evaluator raises is told in one line with its name.
+
+    What the judge raises passes as it is: the study is not the evaluator's.
+    """
 
     def __init__(self, setup: EvaluatorSetup) -> None:
         self._setup = setup
         self._assigned: Assignment | None = None
         self.judge: Judge | None = None
+        self._of_judge: Exception | None = None
 
     @cached_property
     def _evaluator(self) -> Evaluator:
-        return self._setup.evaluator()
+        with blaming(self._setup.name):
+            return self._setup.evaluator()
 
     @property
     def free(self) -> int:
@@ -282,14 +288,20 @@ class InProcess:
             return
         try:
             outcome = _outcome(self._evaluator, assignment, self._reported)
-        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError) as error:
-            name = f"evaluator {self._evaluator.name!r} failed on {assignment.network.name}"
-            raise HwbenchError(f"{name}: {type(error).__name__}: {error}") from error
+        except Exception as error:
+            if error is self._of_judge:
+                raise
+            with blaming(self._setup.name, on=assignment.network.name):
+                raise
         yield outcome
 
     def _reported(self, report: Reported) -> bool:
         assert self.judge is not None
-        return self.judge(report.trial, report.epoch, report.score)
+        try:
+            return self.judge(report.trial, report.epoch, report.score)
+        except Exception as error:
+            self._of_judge = error
+            raise
 
     def __enter__(self) -> Self:
         return self

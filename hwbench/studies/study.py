@@ -13,6 +13,7 @@ from optuna.study import Study
 from optuna.trial import TrialState
 
 from hwbench.errors import InvalidValue
+from hwbench.registry import blaming
 from hwbench.spaces.begun import BEGUN_FROM
 from hwbench.spaces.protocols import NetworkSet, NetworkSums
 from hwbench.spaces.union import sums_over
@@ -347,7 +348,7 @@ class Search:
         """The scores of all networks, where they are sums; None where they are not."""
         if not (hasattr(make, "block_score") or hasattr(make, "score_sums")):
             return None
-        with evaluators.blaming(make):
+        with blaming(f"evaluator {make.name!r}"), evaluators.blaming(make):
             evaluator = make(context)
             if isinstance(evaluator, SummedEvaluator):
                 return evaluator.score_sums()

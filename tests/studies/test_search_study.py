@@ -1,18 +1,22 @@
+import errno
 import json
 import math
 import multiprocessing
 import os
 import signal
 import time
+from pathlib import Path
 
+import numpy as np
 import optuna
 import pytest
 
-from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, OverBudget
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, OverBudget, WorkspaceError
 from hwbench.spaces import load_result, resolve
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Precision
 from hwbench.studies.candidates import Candidate
+from hwbench.studies.evaluations import Assignment, EvaluatorSetup, InProcess
 from hwbench.studies.evaluators import get as get_evaluator
 from hwbench.studies.evaluators.base import Context, evaluators
 from hwbench.studies.latencies import space_latencies
@@ -285,6 +289,59 @@ def test_an_evaluator_that_fails_is_named_with_the_network(make_search, monkeypa
     with pytest.raises(HwbenchError, match=r"evaluator 'deep-is-good' failed on x3d-tiny:\S*: TypeError: ") as error:
         make_search(evaluator="deep-is-good").run(trials=3, measure=2)
     assert isinstance(error.value.__cause__, TypeError)
+
+
+def no_file(evaluator, network) -> float:
+    return float(Path("weights/table.json").read_text())
+
+
+def no_answer(evaluator, network) -> float:
+    raise RuntimeError("the label server did not answer")
+
+
+@pytest.mark.parametrize(
+    ("score", "cause", "said"),
+    [
+        (no_file, FileNotFoundError, r"\[Errno 2\] .*'weights/table\.json'$"),
+        (no_answer, RuntimeError, "the label server"),
+    ],
+)
+def test_an_evaluator_whose_file_or_server_fails_is_no_full_disk(make_search, monkeypatch, score, cause, said):
+    monkeypatch.setattr(DeepIsGood, "score", score)
+    expected = rf"^evaluator 'deep-is-good' failed on x3d-tiny:\S*: {cause.__name__}: {said}"
+    with pytest.raises(HwbenchError, match=expected) as error:
+        make_search(evaluator="deep-is-good").run(trials=3, measure=2)
+    assert isinstance(error.value.__cause__, cause)
+    assert not isinstance(error.value, WorkspaceError)
+
+
+def test_an_evaluator_that_cannot_be_made_is_named(make_search, monkeypatch):
+    monkeypatch.setattr(DeepIsGood, "__init__", no_file)
+    with pytest.raises(HwbenchError, match=r"^evaluator 'deep-is-good' failed: FileNotFoundError: "):
+        make_search(evaluator="deep-is-good").run(trials=3, measure=2)
+
+
+def test_an_evaluator_without_a_score_of_a_block_is_named(make_search, monkeypatch):
+    monkeypatch.setattr(DeepIsGood, "block_score", lambda self, block, x: None, raising=False)
+    with pytest.raises(HwbenchError, match=r"^evaluator 'deep-is-good' failed: TypeError: .*NoneType"):
+        make_search(evaluator="deep-is-good").run(trials=3, measure=2)
+
+
+def test_what_a_study_cannot_write_is_not_the_evaluators(space, monkeypatch):
+    def full(trial: int, epoch: int, score: float) -> bool:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def reporting(self, network, report) -> float:
+        report(0, 1.0)
+        return 1.0
+
+    monkeypatch.setattr(DeepIsGood, "score_reporting", reporting, raising=False)
+    scored = InProcess(EvaluatorSetup(DeepIsGood, Context(0, lambda count: [])))
+    scored.judge = full
+    network = space.network(space.random(np.random.default_rng(0)), 8)
+    scored.assign(Assignment(0, network, reports=True))
+    with pytest.raises(OSError, match="No space left"):
+        list(scored.outcomes())
 
 
 @pytest.mark.parametrize("seconds", [2.87991234e-5, 1.2345678e-6, 0.0601234, 1.0, 123.4567891])
