@@ -66,6 +66,8 @@ _CHARGING = {2: "charging", 3: "discharging", 4: "not charging", 5: "full"}
 _KINDS = {0: "cpu", 1: "gpu", 2: "battery", 3: "skin", 9: "npu"}
 _HAL = re.compile(r"Temperature\{mValue=(-?[0-9.]{1,20}), mType=([0-9]{1,3}), mName=([^,}]{1,100}), mStatus=[0-9]")
 _FREQUENCY = re.compile(r"/sys/devices/system/cpu/cpu([0-9]{1,4})/cpufreq/\w+")
+# Qualcomm's zones of the state of charge, in percent: "soc" of kernels 4.x, and "socd", which is 100 minus it.
+_CHARGE = ("soc", "socd")
 # Sensors beyond this number are not kept.
 MAX_ZONES = 200
 
@@ -192,8 +194,7 @@ def _zones(text: str) -> tuple[Temperature, ...]:
         index, _, rest = line.partition(":")
         value, _, kind = rest.partition(":")
         raw = decimal(value, -60_000, 200_000)
-        # Qualcomm's kernels 4.x have a zone of the state of charge, in percent, under this name.
-        if raw is not None and not (kind.strip() == "soc" and raw <= 100):
+        if raw is not None and not (kind.strip().lower() in _CHARGE and raw <= 100):
             celsius = _celsius(raw)
             if 0 < celsius < 150:
                 found.append(Temperature(clean(kind, 40) or f"zone {clean(index, 4)}", celsius))

@@ -20,6 +20,8 @@ from hwbench.runtimes.python_models import Model, load_engine, load_model
 
 # Names of thermal zones of processors: x86, Qualcomm and MediaTek, Samsung and Google, Rockchip.
 PROCESSOR_ZONES = ("cpu", "pkg", "big", "mid", "little", "core", "soc")
+# Qualcomm's zones of the state of charge, in percent: "soc" of kernels 4.x, and "socd", which is 100 minus it.
+CHARGE_ZONES = ("soc", "socd")
 
 
 class Usage(NamedTuple):
@@ -110,8 +112,7 @@ def status_kb(status: str, name: str) -> int:
 
 def hottest(zones: Sequence[tuple[str, str]]) -> int:
     """Of (kind, reading): the hottest of the processors, else of all, in millidegrees; 0: unknown."""
-    # Qualcomm's kernels 4.x have a zone of the state of charge, in percent, under the name of the chip.
-    zones = [(kind, reading) for kind, reading in zones if kind != "soc" or _number(reading) > 100]
+    zones = [(kind, reading) for kind, reading in zones if kind not in CHARGE_ZONES or _number(reading) > 100]
     processors = [reading for kind, reading in zones if any(part in kind for part in PROCESSOR_ZONES)]
     return max(map(millidegrees, processors or [reading for _, reading in zones]), default=0)
 

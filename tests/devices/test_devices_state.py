@@ -145,7 +145,7 @@ def test_values_that_no_sensor_has_are_left_out():
     zones = "0:-40000:dead\n1:0:dead\n2:1000000000:x\n3:nan:x\n4:45:degrees\n5:inf:x\n6:25000:\x1b[31mred\n::\n7\n"
     now = state.parse(f"== zones\n{zones}")
     assert now.temperatures == (Temperature("degrees", 45.0), Temperature("[31mred", 25.0))
-    charge = state.parse("== zones\n0:97:soc\n1:41000:soc\n2:97:soc_thermal\n")
+    charge = state.parse("== zones\n0:97:soc\n1:41000:soc\n2:97:soc_thermal\n3:64:socd\n")
     assert charge.temperatures == (Temperature("soc", 41.0), Temperature("soc_thermal", 97.0))
     tenths = state.parse("== zones\n0:820:cpu\n1:150:skin\n2:1499:x\n3:1500:y\n")
     assert [t.celsius for t in tenths.temperatures] == [82.0, 15.0, 149.9, 1.5]

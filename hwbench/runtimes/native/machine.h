@@ -84,8 +84,10 @@ inline bool of_processors(const std::string& type) {
   return false;
 }
 
-// Qualcomm's kernels 4.x have a zone of the state of charge, in percent, under the name of the chip.
-inline bool is_charge(const std::string& type, int64_t reading) { return type == "soc" && reading <= 100; }
+// Qualcomm's zones of the state of charge, in percent: "soc" of kernels 4.x, and "socd", which is 100 minus it.
+inline bool is_charge(const std::string& type, int64_t reading) {
+  return (type == "soc" || type == "socd") && reading <= 100;
+}
 
 // Size of the largest cache of the first processor we are bound to; the numbers as in protocol.py.
 inline size_t last_cache_bytes() {
