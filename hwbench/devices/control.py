@@ -276,7 +276,14 @@ def _hold(knob: Knob, name: str, journal: Journal, probe: Probe, transport: Tran
     except DeviceLost:
         raise
     except DeviceError:
-        knob.undo(transport, before)
+        try:
+            knob.undo(transport, before)
+        except DeviceLost:
+            raise
+        except DeviceError:
+            # A mode that is not told is one command: a device that refuses it both ways has not turned it.
+            if knob.tells:
+                raise
         journal.drop(change)
         raise
     return _words(knob, ours)

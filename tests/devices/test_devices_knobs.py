@@ -181,11 +181,16 @@ def test_without_fixed_performance_the_clocks_are_held(tmp_path):
     device = phone(tmp_path).rooted()
     (device.root / "data" / "no-power-hal").touch()
     before = device.snapshot()
-    with control(device) as held:
-        assert "Failed to set" in held.free["fixed-performance"]
+    told = []
+    with control(device, told) as held:
+        assert held.free["fixed-performance"] == (
+            "cmd power set-fixed-performance-mode-enabled true: Failed to set FIXED_PERFORMANCE mode"
+        )
         assert held.held["governor"] == "performance"
         assert held.held["frequency"] == "1328000/1491000/2048000"
     assert device.snapshot() == before
+    assert not [text for text in told if "put back" in text]
+    assert journal.waiting() == []
 
 
 def test_a_setting_that_was_never_made_is_unmade_again(tmp_path):
