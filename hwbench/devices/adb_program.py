@@ -249,7 +249,8 @@ class AdbProgram:
             why = f"no answer within {CALL_S:g} s" if result.timed_out else said
             raise DeviceUnreachable(
                 f"adb cannot connect to {place}: {why}; is the device on, in this network, and does it listen there? "
-                f"With a cable: adb tcpip {DEFAULT_PORT}; Android 11 and newer: adb pair HOST:PORT first"
+                f"With a cable: adb tcpip {DEFAULT_PORT}; Android 11 and newer: adb pair HOST:PAIRING_PORT first, then "
+                'the other port of its page "Wireless debugging", which changes at each start'
             )
 
     def features(self, serial: str) -> frozenset[str]:

@@ -164,6 +164,7 @@ def test_an_address_where_nobody_answers_is_told_with_where_it_stands(serve, opt
     serve(READY)
     said = refusal(options, environment)
     assert "cannot connect to 127.0.0.1:1" in said
+    assert "adb tcpip 5555; Android 11 and newer: adb pair HOST:PAIRING_PORT first, then the other port of its" in said
     assert said.endswith(mend)
 
 
