@@ -22,7 +22,7 @@ from hwbench.devices.adb_program import (
     place_of,
     words,
 )
-from hwbench.devices.base import Address, Option, TransportKind, transports
+from hwbench.devices.base import Address, TransportKind, transports
 from hwbench.devices.link import Stream
 from hwbench.devices.remote import RemoteTransport
 from hwbench.errors import DeviceError, DeviceLost, DeviceUnreachable, InvalidValue, WorkspaceError
@@ -41,28 +41,25 @@ CONNECT_TRIES = 2
 _REFUSED = re.compile(r"(?:failed to copy .*': remote |SendRequest failed: )(.*)")
 _LOCAL = re.compile(r"cannot (stat|open|read)|failed to (stat|open|read) (local|file)")
 
-_PLACE = "under [adb] in its device.toml"
-# What to do where no device has the serial that is asked for.
-_CHANGE_SERIAL, _CHANGE_HOST = f"change serial {_PLACE}", f"change host {_PLACE}"
 _UNSET_SERIAL = "clear the variable of the environment that asks for it: unset ANDROID_SERIAL"
 
 _warned: set[str] = set()
 
 
-def open_link(name: str, options: Mapping[str, Option], environment: Mapping[str, str] = os.environ) -> AdbLink:
+def open_link(address: Address, environment: Mapping[str, str] = os.environ) -> AdbLink:
     """Finds the device and opens a link to it.
 
     Args:
-        name: What its device file calls it.
-        options: ``serial``, or ``host`` and ``port``; without them the only attached device, or ANDROID_SERIAL.
+        address: Its options are ``serial``, or ``host`` and ``port``; without them the only attached device is meant,
+            or ANDROID_SERIAL.
         environment: Where ANDROID_SERIAL is looked up.
 
     Raises:
         DeviceUnreachable: None or several are attached, or it is in no state to be used; says what mends it.
         InvalidValue: The options contradict each other or cannot be given to adb.
     """
-    program = AdbProgram()
-    serial, mend = _wanted(options, environment)
+    program, name = AdbProgram(), address.name
+    serial, mend = _wanted(address, environment)
     try:
         started = program.start()
     except DeviceUnreachable as error:
@@ -70,29 +67,30 @@ def open_link(name: str, options: Mapping[str, Option], environment: Mapping[str
     if serial is not None and is_address(serial):
         _warn_of_network(name, serial)
         _connect_anew(program, name, serial, mend)
-    chosen = choose(program.settled(serial, wait=started or serial is not None), name, serial, mend)
-    link = AdbLink(program, name, chosen.serial, mend)
+    chosen = choose(program.settled(serial, wait=started or serial is not None), address, serial, mend)
+    link = AdbLink(program, address, chosen.serial, mend)
     link.check()
     return link
 
 
 def connect(address: Address) -> RemoteTransport:
     """Opens a transport to the device; errors as ``open_link``."""
-    return RemoteTransport(open_link(address.name, address.options), address)
+    return RemoteTransport(open_link(address), address)
 
 
-def choose(found: tuple[Attached, ...], name: str, serial: str | None, mend: str = _CHANGE_SERIAL) -> Attached:
+def choose(found: tuple[Attached, ...], address: Address, serial: str | None, mend: str) -> Attached:
     """The device that is meant: that with the serial, or the only one.
 
     Args:
         found: What is attached.
-        name: What its device file calls it.
+        address: The device that is meant.
         serial: None: any.
         mend: What to do where no device has the serial, in words.
 
     Raises:
         DeviceUnreachable: There is none, there are several, or it is not ready; says what mends it.
     """
+    name = address.name
     if serial is not None:
         meant = [one for one in found if one.serial == serial]
         others = f"attached: {_listed(found)}" if found else "nothing is attached"
@@ -101,14 +99,16 @@ def choose(found: tuple[Attached, ...], name: str, serial: str | None, mend: str
         meant = list(found)
         wrong = (
             "no Android device is attached: connect it with a cable that carries data and switch on USB debugging in "
-            f'its developer options, then: adb devices. Over the network: host = "ADDRESS" {_PLACE}'
+            "its developer options, then: adb devices. Over the network: "
+            + address.mend('host = "ADDRESS" under [adb]', "--adb HOST:PORT")
         )
     if not meant:
         raise DeviceUnreachable(f"device {name!r}: {wrong}")
     if len(meant) > 1:
+        which = address.mend('serial = "SERIAL" under [adb]', "--adb SERIAL")
         raise DeviceUnreachable(
-            f'device {name!r}: {len(meant)} devices are attached: {_listed(found)}; say which it is: serial = "SERIAL" '
-            f"{_PLACE}, or for once: ANDROID_SERIAL=SERIAL in the environment"
+            f"device {name!r}: {len(meant)} devices are attached: {_listed(found)}; say which it is: {which}, or for "
+            "once: ANDROID_SERIAL=SERIAL in the environment"
         )
     (one,) = meant
     if not one.ready:
@@ -124,9 +124,10 @@ def choose(found: tuple[Attached, ...], name: str, serial: str | None, mend: str
 class AdbLink:
     """A connection to one device through adb's server; each command and each file is a call of the adb program."""
 
-    def __init__(self, program: AdbProgram, name: str, serial: str, mend: str = _CHANGE_SERIAL) -> None:
+    def __init__(self, program: AdbProgram, address: Address, serial: str, mend: str) -> None:
         self._program = program
-        self._name = name
+        self._address = address
+        self._name = address.name
         self._mend = mend
         self._serial = checked_word("serial", serial)
         self._channels: list[AdbChannel] = []
@@ -217,7 +218,7 @@ class AdbLink:
                     self._program.call("reconnect", serial=self._serial)
                 self._program.call("wait-for-device", serial=self._serial, timeout_s=WAIT_S)
             found = self._program.settled(self._serial, wait=True)
-        choose(found, self._name, self._serial, self._mend)
+        choose(found, self._address, self._serial, self._mend)
         try:
             self.check()
         except DeviceUnreachable:
@@ -279,20 +280,21 @@ class AdbLink:
         return lost(self._serial, why)
 
 
-def _wanted(options: Mapping[str, Option], environment: Mapping[str, str]) -> tuple[str | None, str]:
+def _wanted(address: Address, environment: Mapping[str, str]) -> tuple[str | None, str]:
     """The serial that the options or the environment ask for, and what to do where no device has it."""
+    options = address.options
     serial, host = options.get("serial"), options.get("host")
     if host is None and "port" in options:
         raise InvalidValue("[adb] port: expected host beside it")
     if host is not None:
         if serial is not None:
             raise InvalidValue("[adb]: expected serial, or host and port, got both")
-        return place_of(str(host), int(options.get("port", DEFAULT_PORT))), _CHANGE_HOST
-    if serial:
-        return checked_word("[adb] serial", str(serial)), _CHANGE_SERIAL
-    if asked := environment.get("ANDROID_SERIAL"):
+        place = place_of(str(host), int(options.get("port", DEFAULT_PORT)))
+        return place, address.mend("another host under [adb]", "another --adb HOST:PORT")
+    if not serial and (asked := environment.get("ANDROID_SERIAL")):
         return checked_word("ANDROID_SERIAL", asked), _UNSET_SERIAL
-    return None, _CHANGE_SERIAL
+    wanted = checked_word("[adb] serial", str(serial)) if serial else None
+    return wanted, address.mend("another serial under [adb]", "another --adb SERIAL")
 
 
 def _connect_anew(program: AdbProgram, name: str, serial: str, mend: str) -> None:

@@ -174,6 +174,15 @@ class Address:
     work_dir: str = "/tmp/hwbench"
     workspace: Workspace | None = None
 
+    @property
+    def typed(self) -> bool:
+        """The device has no file yet: its options are those of ``hwbench devices add``."""
+        return self.workspace is not None and self.name not in self.workspace.names("profiles")
+
+    def mend(self, in_file: str, typed: str) -> str:
+        """What to do about an option, in words: what to write into the device file, or to type while there is none."""
+        return f"add it with {typed}" if self.typed else f"write {in_file} in profiles/{self.name}/device.toml"
+
 
 @dataclass(frozen=True)
 class TransportKind:

@@ -84,9 +84,10 @@ def route(address: Address) -> tuple[Hop, ...]:
     said = config.lookup(host, _own(address, options.get("user"), options.get("port")))
     device = _hop(host, said, address, str(options.get("identity", "")))
     if device.user == "root" and options.get("user") != "root":
+        mend = address.mend('user = "USER" under [ssh]', "--ssh USER@HOST")
         raise InvalidValue(
-            f"device {address.name!r}: expected a user who may do less than root; name one as user = ... under [ssh] "
-            f'in profiles/{address.name}/device.toml, or write user = "root" there if it must be'
+            f"device {address.name!r}: expected a user who may do less than root; {mend}, "
+            "with root for USER if it must be"
         )
     jump = str(options.get("jump", said.get("proxyjump", "")))
     return (*_jumps(jump, config, address, MOST_HOPS), device)

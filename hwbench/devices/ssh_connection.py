@@ -230,7 +230,7 @@ class SshConnection:
         if locked:
             mend = f"run: ssh-add {locked[0]}"
             if not self.hop.agent:
-                mend += f", and write {self._with_agent}"
+                mend += f", and {self._with_agent}"
             return f"{what}: the key {locked[0]} is locked with a passphrase that only an SSH agent can know; {mend}"
         if not tried and skipped:
             return f"{what}: {'; '.join(skipped)}"
@@ -245,7 +245,7 @@ class SshConnection:
 
     @property
     def _with_agent(self) -> str:
-        return f"agent = true under [ssh] in profiles/{self._address.name}/device.toml"
+        return self._address.mend("agent = true under [ssh]", "--agent")
 
     def _keys(self, locked: list[Path], skipped: list[str]) -> Iterator[tuple[paramiko.PKey, str]]:
         """Keys to offer, with the name of each: those that an agent holds, then files.
@@ -268,7 +268,7 @@ class SshConnection:
                 if public in held or not path.exists():
                     continue
                 if _public_in(path):
-                    mend = "" if self.hop.agent else f"; if one does, write {self._with_agent}"
+                    mend = "" if self.hop.agent else f"; if one does, {self._with_agent}"
                     skipped.append(f"{path} is a public key, whose private one no SSH agent was found to hold{mend}")
                     continue
                 try:

@@ -35,7 +35,7 @@ def phone():
 
 @pytest.fixture
 def link(phone):
-    link = open_link("phone", phone.options, {})
+    link = open_link(Address("phone", phone.options), {})
     yield link
     link.close()
 
@@ -365,7 +365,7 @@ def test_the_s9_is_taken_without_a_serial_and_another_model_is_not(phone):
 
 
 def test_several_one_of_which_is_locked(phone):
-    assert open_link("any", {}, {}).identity == "adb:HWLAB0001"
+    assert open_link(Address("any"), {}).identity == "adb:HWLAB0001"
     with lab.android_phone(serial="SECOND", authorised=False) as second:
         # A phone that has just been attached is "offline" or "authorizing" for a moment, on a busy machine for longer.
         assert {(one.serial, one.state) for one in AdbProgram().settled(None, wait=True)} == {
@@ -373,12 +373,12 @@ def test_several_one_of_which_is_locked(phone):
             (second.serial, "unauthorized"),
         }
         with pytest.raises(DeviceUnreachable, match="2 devices are attached"):
-            open_link("any", {}, {})
+            open_link(Address("any"), {})
         with pytest.raises(DeviceUnreachable, match="accept the dialog"):
-            open_link("second", second.options, {})
+            open_link(Address("second", second.options), {})
         second.adbd.authorise()
-        assert open_link("second", second.options, {}).identity == "adb:SECOND"
-        assert open_link("second", {"serial": second.serial}, {}).identity == "adb:SECOND"
+        assert open_link(Address("second", second.options), {}).identity == "adb:SECOND"
+        assert open_link(Address("second", {"serial": second.serial}), {}).identity == "adb:SECOND"
 
 
 def test_an_adbd_that_does_not_say_how_a_command_ended(phone, monkeypatch):
@@ -389,9 +389,9 @@ def test_an_adbd_that_does_not_say_how_a_command_ended(phone, monkeypatch):
         phone.start_server()
         try:
             with pytest.raises(DeviceUnreachable, match=r"Android 6 or older.*expected Android 7 or newer"):
-                open_link("old", phone.options, {})
+                open_link(Address("old", phone.options), {})
         finally:
             patch.undo()
             phone.kill_server()
             phone.start_server()
-    AdbLink(AdbProgram(), "phone", phone.serial).reconnect()
+    AdbLink(AdbProgram(), Address("phone"), phone.serial, "").reconnect()

@@ -12,7 +12,9 @@ import pytest
 from hwbench.devices import adb, adb_program
 from hwbench.devices.adb import open_link
 from hwbench.devices.adb_program import AdbProgram, Attached, attached, checked_word, is_address, is_loopback, place_of
+from hwbench.devices.base import Address
 from hwbench.errors import DeviceUnreachable, InvalidValue
+from hwbench.workspace import Workspace
 
 needs_adb = pytest.mark.skipif(shutil.which("adb") is None, reason="needs adb: apt-get install adb")
 
@@ -86,7 +88,7 @@ def serve(monkeypatch):
 
 def refusal(options=None, environment=None):
     with pytest.raises(DeviceUnreachable) as caught:
-        open_link("s9", options or {}, environment or {})
+        open_link(Address("s9", options or {}), environment or {})
     assert caught.value.exit_status == 3
     assert str(caught.value).isprintable()
     assert "'s9'" in str(caught.value)
@@ -137,9 +139,29 @@ def test_a_serial_that_is_not_attached(serve):
     assert "expected the one with serial R58K12ABCDE, attached: R58K99ZYXWV (device, SM_G965F)" in refusal(
         {"serial": "R58K12ABCDE"}
     )
-    assert refusal({"serial": "X"}).endswith("connect it, or change serial under [adb] in its device.toml")
+    said = refusal({"serial": "X"})
+    assert said.endswith("connect it, or write another serial under [adb] in profiles/s9/device.toml")
     serve("")
     assert "serial R58K12ABCDE, nothing is attached" in refusal({"serial": "R58K12ABCDE"})
+
+
+@needs_adb
+@pytest.mark.parametrize(
+    ("listing", "options", "mend"),
+    [
+        (READY + OTHER, {}, "say which it is: add it with --adb SERIAL, or for once"),
+        ("", {}, "Over the network: add it with --adb HOST:PORT"),
+        (OTHER, {"serial": "X"}, "connect it, or add it with another --adb SERIAL"),
+        (READY, {"host": "127.0.0.1", "port": 1}, "Or add it with another --adb HOST:PORT"),
+    ],
+)
+def test_a_device_without_a_file_is_added_with_an_option(serve, tmp_path, listing, options, mend):
+    serve(listing)
+    new = Address("new", options, workspace=Workspace(tmp_path))
+    with pytest.raises(DeviceUnreachable) as caught:
+        open_link(new, {})
+    assert mend in str(caught.value)
+    assert "device.toml" not in str(caught.value)
 
 
 @needs_adb
@@ -149,14 +171,14 @@ def test_a_serial_of_the_environment_is_not_looked_for_in_the_device_file(serve)
     assert "expected the one with serial X, attached" in said
     assert said.endswith("connect it, or clear the variable of the environment that asks for it: unset ANDROID_SERIAL")
     with pytest.raises(InvalidValue, match=r"^ANDROID_SERIAL: expected one word"):
-        open_link("s9", {}, {"ANDROID_SERIAL": "a b"})
+        open_link(Address("s9"), {"ANDROID_SERIAL": "a b"})
 
 
 @needs_adb
 @pytest.mark.parametrize(
     ("options", "environment", "mend"),
     [
-        ({"host": "127.0.0.1", "port": 1}, {}, "Or change host under [adb] in its device.toml"),
+        ({"host": "127.0.0.1", "port": 1}, {}, "Or write another host under [adb] in profiles/s9/device.toml"),
         ({}, {"ANDROID_SERIAL": "127.0.0.1:1"}, "asks for it: unset ANDROID_SERIAL"),
     ],
 )
@@ -202,7 +224,7 @@ def test_a_serial_or_host_that_adb_cannot_be_given(text):
         place_of(text)
     if text:
         with pytest.raises(InvalidValue, match="expected one word"):
-            open_link("s9", {"serial": text}, {})
+            open_link(Address("s9", {"serial": text}), {})
         with pytest.raises(InvalidValue, match="expected one word"):
             AdbProgram().call("features", serial=text)
 
@@ -226,9 +248,9 @@ def test_addresses():
 
 def test_options_that_contradict_each_other():
     with pytest.raises(InvalidValue, match="expected serial, or host and port, got both"):
-        open_link("s9", {"serial": "a", "host": "b"}, {})
+        open_link(Address("s9", {"serial": "a", "host": "b"}), {})
     with pytest.raises(InvalidValue, match="expected host beside it"):
-        open_link("s9", {"port": 5555}, {})
+        open_link(Address("s9", {"port": 5555}), {})
 
 
 def test_adb_is_not_installed(monkeypatch, tmp_path):

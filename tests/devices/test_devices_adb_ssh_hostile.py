@@ -233,14 +233,14 @@ def test_19_12_talk_of_adb_without_end_is_no_answer(tmp_path, quick, talk, soon)
     assert len(channel._marks._held) <= adb_channel.TALK_BYTES
     channel.close()
     with pytest.raises(DeviceUnreachable, match="runs no command within"):
-        AdbLink(fake_adb(tmp_path, f'[ "$line" = features ] || {{ {talk}; }}'), "phone", "X").check()
+        AdbLink(fake_adb(tmp_path, f'[ "$line" = features ] || {{ {talk}; }}'), Address("phone"), "X", "").check()
 
 
 def test_19_12_a_file_of_adb_that_comes_byte_by_byte_is_given_up(tmp_path, quick, soon):
     (tmp_path / "cat").write_text(f"#!/bin/sh\n{BYTE.format(to='')}\n")
     (tmp_path / "cat").chmod(0o755)
     (tmp_path / "file").write_text("x")
-    link = AdbLink(fake_adb(tmp_path, f'PATH={tmp_path}:$PATH; eval "$line"'), "phone", "X")
+    link = AdbLink(fake_adb(tmp_path, f'PATH={tmp_path}:$PATH; eval "$line"'), Address("phone"), "X", "")
     with pytest.raises(DeviceLost, match=r"bytes of .*file came, and no end"):
         link.get(str(tmp_path / "file"), tmp_path / "back", 1000)
     link.close()

@@ -209,7 +209,7 @@ def attached(text: str) -> None:
     for one in found:
         f"{one}{one.mend}{one.usable_serial}{is_loopback(one.serial)}".encode()
     words(text).encode()
-    str(choose(found, "fuzzed", None)).encode()
+    str(choose(found, Address("fuzzed"), None, "")).encode()
 
 
 def turned(text: str) -> None:
