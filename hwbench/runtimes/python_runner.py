@@ -12,6 +12,7 @@ import contextlib
 import importlib.metadata
 import itertools
 import json
+import math
 import os
 import signal
 import statistics
@@ -28,7 +29,7 @@ from hwbench.runtimes.machine import Machine
 from hwbench.runtimes.protocol import CACHES, MAX_COPIES, SENTINEL, Options
 from hwbench.runtimes.python_models import Model, ModelFailure, mix
 
-# Tracing keeps every event of every execution in memory until it is written.
+# Executions that are traced at most: tracing keeps every event of each in memory until it is written.
 PROFILED_RUNS = 100
 # How soon threads of trainings sleep (``hwbench.interpreter.sharing_cores``): measured engines wait as they always do.
 _OF_TRAININGS = "10000"
@@ -61,13 +62,15 @@ def warm_up(machine: Machine, model: Timed, warm_ms: float) -> None:
         ms = (machine.now_ns() - start) / 1e6
 
 
-def sample(machine: Machine, model: Timed, options: Options) -> list[int]:
-    """The samples of one visit in nanoseconds."""
+def sample(machine: Machine, model: Timed, options: Options, most: float = math.inf) -> list[int]:
+    """The samples of one visit in nanoseconds; at least one, and no more than ``most``."""
     samples: list[int] = []
     start, ms = machine.now_ns(), 0.0
     while not samples or (ms < options.max_ms and (len(samples) < options.min_samples or ms < options.min_ms)):
         samples.append(model.run())
         ms = (machine.now_ns() - start) / 1e6
+        if len(samples) >= most:
+            break
     return samples
 
 
@@ -216,8 +219,10 @@ class RunnerSession:
             warm_up(self.machine, timed, self.options.warm_ms)
             if not self.options.profile:
                 return _answer(kind, id=entry.id, round=number, **time_session(self.machine, timed, self.options))
-        total = round(statistics.median(model.run() for _ in range(10)))
-        return _answer("ops", id=entry.id, total_ns=total, ops=model.operations(PROFILED_RUNS))
+        # As many executions are traced, so that both together take twice the time that is asked for.
+        samples = sample(self.machine, model, self.options, most=PROFILED_RUNS)
+        total = round(statistics.median(samples))
+        return _answer("ops", id=entry.id, total_ns=total, ops=model.operations(len(samples)))
 
     def rounds(self) -> Iterator[Answer]:
         """Files with fewer visits join later, so that all are done in the last round."""

@@ -11,8 +11,11 @@ from hwbench.measure.cache import engine_version
 from hwbench.runtimes import get
 from hwbench.runtimes.eager import EagerTorch
 from hwbench.runtimes.eager_model import load_eager
+from hwbench.runtimes.protocol import Options
+from hwbench.runtimes.python_runner import PROFILED_RUNS, RunnerSession
 from hwbench.runtimes.runners import check_file
 from hwbench.specs import DelegationReport, Workload
+from hwbench.testing.models import write_eager
 
 KEY = "x3d_i4_m8_o4_k3x3x3_se8_swish@2x4x3x6x5/fp32/auto"
 
@@ -71,3 +74,19 @@ def test_missing_torch_is_told_with_the_command(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", version)
     with pytest.raises(MissingDependency, match="pip install torch"):
         EagerTorch().version()
+
+
+@pytest.mark.parametrize(
+    ("asked", "executions"),
+    [
+        ({"min_samples": 7, "min_ms": 0.0, "max_ms": 60_000.0}, 7),
+        ({"min_samples": 7, "min_ms": 0.0, "max_ms": 0.0}, 1),
+        ({"min_samples": 1, "min_ms": 60_000.0, "max_ms": 60_000.0}, PROFILED_RUNS),
+    ],
+)
+def test_operations_are_traced_in_as_many_executions_as_are_asked_for(tmp_path, asked, executions):
+    listing = tmp_path / "list.tsv"
+    listing.write_text(f"a\t{write_eager(tmp_path / 'a.eager.json')}\n")
+    session = RunnerSession(Options(list=str(listing), profile=True, warm_ms=1.0, **asked))
+    (ops,) = (answer["ops"] for answer in session.answers() if answer["kind"] == "ops")
+    assert {count for _, _, count in ops} == {executions}
