@@ -38,3 +38,24 @@ def build_page_program(page: str, folder: Path, options: str = "-O0") -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def frames_of_page(page: str, folder: Path, frame_bytes: int) -> list[bytes]:
+    """The frames that the page's command takes of a video in which the first 10 of 18 come six times as fast.
+
+    Args:
+        page: Has one command of ffmpeg.
+        folder: Gets the video and the file of frames.
+        frame_bytes: Of one frame, as the command writes it.
+
+    Raises:
+        CalledProcessError: A command fails.
+    """
+    frames = "testsrc2=size=64x64:rate=30:duration=2,select='lt(n\\,10)+not(mod(n\\,6))'"
+    made = ["ffmpeg", "-v", "error", "-f", "lavfi", "-i", frames, "-vsync", "vfr", "video.mp4"]
+    subprocess.run(made, cwd=folder, check=True, capture_output=True)
+    (command,) = (commands for commands in page_programs(page, "bash") if "ffmpeg" in commands)
+    subprocess.run(["sh", "-ec", command], cwd=folder, check=True, capture_output=True)
+    (written,) = folder.glob("*.rgb")
+    content = written.read_bytes()
+    return [content[at : at + frame_bytes] for at in range(0, len(content), frame_bytes)]

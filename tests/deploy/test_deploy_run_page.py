@@ -26,7 +26,7 @@ from hwbench.runtimes.capabilities import Capabilities
 from hwbench.runtimes.onnx import OnnxRuntime
 from hwbench.runtimes.torchscript import engine_of
 from hwbench.specs import Precision, TensorSpec
-from hwbench.testing.run_pages import build_page_program, page_programs
+from hwbench.testing.run_pages import build_page_program, frames_of_page, page_programs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -95,6 +95,13 @@ def test_19_27_the_program_in_cpp_compiles_and_gives_the_same(int8: DeployedMode
 def test_the_command_cuts_what_the_page_says(int8: DeployedModel, picture: PictureSpec, filters: str) -> None:
     form = replace(int8.manifest.input, resize=resize_text(picture, (16, 16)))
     assert f'ffmpeg -i video.mp4 -vf "{filters}" -frames:v 4' in run_page(replace(int8.manifest, input=form))
+
+
+def test_the_command_takes_each_frame_once_of_a_video_that_is_not_even(int8: DeployedModel, tmp_path: Path) -> None:
+    if not shutil.which("ffmpeg"):
+        pytest.skip("no ffmpeg: apt-get install ffmpeg")
+    page = run_page(int8.manifest).replace("-frames:v 4 ", "")
+    assert len(frames_of_page(page, tmp_path, 16 * 16 * 3)) == 18
 
 
 def test_19_27_the_page_has_the_numbers_of_the_model(int8: DeployedModel) -> None:

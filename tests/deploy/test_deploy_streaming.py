@@ -36,7 +36,7 @@ from hwbench.runtimes.pte_model import engine, pte_layout
 from hwbench.runtimes.runners import CheckResult, Runner, check_file, python_runner
 from hwbench.specs import STREAM, Network, Precision, TensorSpec
 from hwbench.specs.bottlenecks import x3d_head, x3d_stage, x3d_stem
-from hwbench.testing.run_pages import build_page_program, page_programs
+from hwbench.testing.run_pages import build_page_program, frames_of_page, page_programs
 from hwbench.workspace import Workspace
 
 SIZE, FRAMES = 32, 4
@@ -175,6 +175,13 @@ def test_python_program_of_the_page_prints_an_answer_for_each_frame(
     assert refused.returncode == 1
     assert refused.stderr.endswith("WINDOW: expected a whole number of frames, at least 1, got '0'\n")
     assert "Traceback" not in refused.stderr
+
+
+def test_the_command_of_the_page_takes_each_frame_once(stream: DeployedModel, tmp_path: Path) -> None:
+    if not shutil.which("ffmpeg"):
+        pytest.skip("no ffmpeg: apt-get install ffmpeg")
+    page = (stream.path.parent / RUN).read_text()
+    assert len(frames_of_page(page, tmp_path, 3 * SIZE * SIZE)) == 18
 
 
 def test_cpp_program_of_the_page_compiles_and_prints_what_python_computes(
