@@ -240,7 +240,7 @@ def _sustained(
     if model.told_precision is None:
         listener.say("search --sustained does not use this course, since the file does not tell its precision")
     facts = CourseFacts.of(
-        cool.measurement.target, request.model, model.artifact.sha256, model.told_precision, cool.stats
+        device, cool.measurement, request.model, model.artifact.sha256, model.told_precision, cool.stats
     )
     assert request.sustained_s is not None
     return sustain(

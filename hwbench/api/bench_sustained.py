@@ -112,17 +112,21 @@ def refuse_emulated(device: Device) -> None:
 
 
 def _interrupted(workspace: Workspace, facts: CourseFacts) -> SustainedCourse | None:
-    """The latest course of the same file on the same target, where it was interrupted on this occasion."""
+    """The latest course of the same file on the same device, where it was interrupted on this occasion."""
     from hwbench.latency.occasions import APART_S
     from hwbench.measure.sustained_log import OPEN, courses
 
     device = facts.target.partition("/")[0]
     for course in courses(workspace.sustained / device):
-        known = course.facts
-        if (known.target, known.sha256, known.precision) == (facts.target, facts.sha256, facts.precision):
+        if _of_one_file(course.facts) == _of_one_file(facts):
             recent = time.time() - course.path.stat().st_mtime <= APART_S  # else it is another device by now
             return course if course.ended == OPEN and recent else None
     return None
+
+
+def _of_one_file(facts: CourseFacts) -> tuple[str, ...]:
+    """What is equal in courses of one file, of one device as it is."""
+    return facts.target, facts.sha256, facts.precision, facts.unit, facts.digest
 
 
 def course_to_json(course: SustainedCourse) -> dict[str, Any]:
@@ -162,22 +166,33 @@ def course_to_json(course: SustainedCourse) -> dict[str, Any]:
     }
 
 
-def sustained_ratio(workspace: Workspace, target: Target, precision: str) -> SustainedCourse:
+def sustained_ratio(workspace: Workspace, device: Device, target: Target, precision: str) -> SustainedCourse:
     """The latest course that has settled on a target, in a precision, with the processor to itself; its ratio holds for
     other networks there.
+
+    A course of another device that had this name, or of other conditions than the device file asks for, is none.
 
     Raises:
         NotMeasured: There is none; says what to type.
     """
     from hwbench.measure.sustained_log import SETTLED, courses
 
+    others = []
     for course in courses(workspace.sustained / target.device):
         facts = course.facts
         if (facts.target, facts.precision, course.ended) == (target.key, precision, SETTLED) and not course.shared:
-            return course
+            if facts.is_of(device):
+                return course
+            others.append(facts)
+    passed_over = ""
+    if others:
+        passed_over = (
+            f" on the device as it is now ({device.conditions}); the course of {others[0].started_at} is of another "
+            f"one of this name, of this one before an update, or of other conditions ({others[0].conditions})"
+        )
     raise NotMeasured(
         f"--sustained: no latency of {target.device} has settled yet with {target.runtime} {target.version}, "
-        f"{target.threads} thread(s), {precision}; measure it: hwbench bench zoo:efficient-x3d-xs "
+        f"{target.threads} thread(s), {precision}{passed_over}; measure it: hwbench bench zoo:efficient-x3d-xs "
         f"--device {target.device} --runtime {target.runtime} --threads {target.threads} --precision {precision} "
         "--sustained 10min"
     )

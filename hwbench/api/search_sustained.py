@@ -34,8 +34,9 @@ def for_minutes(
 
     ratios: dict[str, float] = {}
     for name in request.devices:
-        load_device(workspace, name)
-        course = sustained_ratio(workspace, installed_target(name, request.runtime, request.threads), request.precision)
+        device = load_device(workspace, name)
+        target = installed_target(name, request.runtime, request.threads)
+        course = sustained_ratio(workspace, device, target, request.precision)
         ratio, low, high = course.ratio
         ratios[name] = round(max(1.0, ratio), 4)
         listener.say(

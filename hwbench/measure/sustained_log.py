@@ -6,18 +6,20 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from hwbench.devices import Device
 from hwbench.documents import read_json
 from hwbench.durable import make_folder
 from hwbench.errors import InvalidFile
 from hwbench.measure.energy import Energy, EnergyReading, power
+from hwbench.measure.store_types import fingerprint
 from hwbench.measure.sustained import CoursePoint, SettledLatency, settled_latency, settled_points
 from hwbench.printable import printable
-from hwbench.specs import LatencyStats, Target
+from hwbench.specs import LatencyStats, Measurement
 from hwbench.workspace import writing
 
 SUFFIX = ".jsonl"
@@ -29,7 +31,11 @@ OWN_SHARE = 0.9
 
 @dataclass(frozen=True)
 class CourseFacts:
-    """What a course is of. ``cool_s`` and its interval are the latency of the file just before it, in seconds."""
+    """What a course is of. ``cool_s`` and its interval are the latency of the file just before it, in seconds.
+
+    ``fingerprint`` and ``unit`` are those of the device, ``conditions`` the word of its file, ``digest`` that of all
+    conditions, as tables keep it. They are empty where the device did not tell them, or an older hwbench kept none.
+    """
 
     target: str
     model: str
@@ -39,12 +45,58 @@ class CourseFacts:
     cool_s: float
     cool_low_s: float
     cool_high_s: float
+    fingerprint: str = ""
+    unit: str = ""
+    conditions: str = ""
+    digest: str = ""
 
     @classmethod
-    def of(cls, target: Target, model: str, sha256: str, precision: str | None, cool: LatencyStats) -> CourseFacts:
-        """Those of a course that begins now."""
+    def of(
+        cls,
+        device: Device,
+        measured: Measurement,
+        model: str,
+        sha256: str,
+        precision: str | None,
+        cool: LatencyStats,
+    ) -> CourseFacts:
+        """Those of a course that begins now.
+
+        Args:
+            device: As its file says it.
+            measured: The latency of the cool device.
+            model: The file, as the user named it.
+            sha256: Of the file.
+            precision: That the file tells; None: it tells none.
+            cool: Of ``measured``.
+        """
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(target.key, model, sha256, precision or "", now, cool.median_s, cool.ci_low_s, cool.ci_high_s)
+        return cls(
+            measured.target.key,
+            model,
+            sha256,
+            precision or "",
+            now,
+            cool.median_s,
+            cool.ci_low_s,
+            cool.ci_high_s,
+            fingerprint=measured.conditions.get("device", device.fingerprint),
+            unit=device.unit,
+            conditions=device.conditions.value,
+            digest=fingerprint(measured.conditions),
+        )
+
+    def is_of(self, device: Device) -> bool:
+        """Whether the device as its file says it now is the one that was measured, under the same conditions.
+
+        What one of them does not tell is taken to be equal.
+        """
+        pairs = (
+            (self.fingerprint, device.fingerprint),
+            (self.unit, device.unit),
+            (self.conditions, device.conditions.value),
+        )
+        return all(now in ("", then) for then, now in pairs if then)
 
 
 @dataclass(frozen=True)
@@ -194,7 +246,11 @@ def _typed(made: type[Any], values: Any, kind: str) -> dict[str, Any]:
     """The fields of a dataclass from a line, each of the type of its annotation."""
     if values["kind"] != kind:
         raise ValueError(f"expected a line {kind!r}, got {values['kind']!r}")
-    return {one.name: _CHECKED[str(one.type)](values[one.name]) for one in fields(made)}
+    return {
+        one.name: _CHECKED[str(one.type)](values[one.name])
+        for one in fields(made)
+        if one.name in values or one.default is MISSING
+    }
 
 
 def _point(values: Any) -> CoursePoint:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -201,11 +202,12 @@ def facts(target, precision="fp32", started_at="2026-11-25T02:00:00+00:00"):
     return CourseFacts(target.key, "net.pte", "cd" * 32, precision, started_at, 0.1, 0.099, 0.101)
 
 
-def sustain(workspace, phone, listener=None):
+def sustain(workspace, phone, listener=None, **other):
     file = write_simulated(workspace.root / "net.simulated", Cost(90e-3, 10e-3))
     artifact = Artifact(file, "cd" * 32, Workload.parse(CHAIN.format("fp32")), "executorch", "1.5.1", None)
     return bench_sustained.sustain(
-        workspace, load_device(workspace, "local"), artifact, facts(Target("local", "executorch", "1.5.1")),
+        workspace, load_device(workspace, "local"), artifact,
+        replace(facts(Target("local", "executorch", "1.5.1")), **other),
         limit_s=900.0, threads=1, listener=listener or hwbench.Listener(),
     )  # fmt: skip
 
@@ -225,6 +227,9 @@ def test_a_course_is_kept_goes_on_after_ctrl_c_and_ends_when_it_has_settled(work
     with pytest.raises(KeyboardInterrupt):
         sustain(workspace, phone, ears)
     assert "7 windows are kept" in ears.said[-1]
+    anew = sustain(workspace, phone, digest="of another board")
+    assert {point.part for point in anew.points} == {0}
+    anew.path.unlink()
     course = sustain(workspace, phone, ears)
     assert any("going on with the course" in line for line in ears.said)
     assert course.ended == "settled"
@@ -250,10 +255,9 @@ def test_an_emulated_device_is_refused(workspace):
     shutil.rmtree(folder)
 
 
-def course_of(workspace, target, precision, day, latency_s, ended="settled", cpu_s=5.0):
-    log = CourseLog.begin(
-        workspace.sustained / target.device, facts(target, precision, f"2026-11-{day}T02:00:00+00:00")
-    )
+def course_of(workspace, target, precision, day, latency_s, ended="settled", cpu_s=5.0, **other):
+    of = replace(facts(target, precision, f"2026-11-{day}T02:00:00+00:00"), **other)
+    log = CourseLog.begin(workspace.sustained / target.device, of)
     for number in range(60):
         energy = EnergyReading(((number * 30_000_000, 1 << 40),))
         log.add(CoursePoint(5 * number + 2.5, 5.0, latency_s, 40, 60.0, 2e9, 0, cpu_s, energy))
@@ -275,14 +279,38 @@ def test_search_divides_its_budget_by_the_latest_ratio_that_has_settled(workspac
     cool, ratios = for_minutes(request, workspace, listener)
     assert ratios == {"local": 1.25}
     assert cool.budget_s == pytest.approx(0.048)
+    course_of(workspace, target, "int8", 26, 0.3, conditions="controlled")
+    assert for_minutes(request, workspace, listener)[1] == ratios
     assert "1.250" in talk[0]
     assert "2026-11-22" in talk[0]
     front = hwbench.SearchRequest(budget="50ms,60ms", precision="int8", sustained=True)
     assert for_minutes(front, workspace, listener)[0].front_s == pytest.approx((0.04, 0.048))
     plain = hwbench.SearchRequest(budget="60ms", precision="int8")
     assert for_minutes(plain, workspace, listener) == (plain, {})
-    course_of(workspace, target, "int8", 26, 0.08)  # faster when hot is noise
+    course_of(workspace, target, "int8", 28, 0.08)  # faster when hot is noise
     assert for_minutes(request, workspace, listener)[1] == {"local": 1.0}
+
+
+def test_search_uses_no_course_of_another_board_or_of_other_conditions(workspace):
+    folder = workspace.root / "profiles" / "board"
+    folder.mkdir()
+    words = 'schema = 1\nname = "board"\ntransport = "local"\nfingerprint = "2222222222222222"\n'
+    (folder / "device.toml").write_text(words)
+    request = hwbench.SearchRequest(device="board", budget="60ms", precision="int8", sustained=True)
+    target, kept = replace(installed_target(), device="board"), {"fingerprint": "1" * 16, "conditions": "stock"}
+    course_of(workspace, target, "int8", 21, 0.160, **kept)
+    with pytest.raises(
+        NotMeasured, match=r"as it is now \(stock\); the course of 2026-11-21T02.* of another one of this"
+    ):
+        for_minutes(request, workspace, hwbench.Listener())
+    course_of(workspace, target, "int8", 22, 0.125, **kept | {"fingerprint": "2" * 16})
+    assert for_minutes(request, workspace, hwbench.Listener())[1] == {"board": 1.25}
+    (folder / "device.toml").write_text(words + 'conditions = "controlled"\n')
+    with pytest.raises(
+        NotMeasured, match=r"as it is now \(controlled\); .* or of other conditions \(stock\); measure it"
+    ):
+        for_minutes(request, workspace, hwbench.Listener())
+    shutil.rmtree(folder)
 
 
 def test_reports_show_courses(workspace, tmp_path):

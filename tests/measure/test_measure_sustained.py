@@ -7,13 +7,15 @@ from itertools import pairwise
 
 import pytest
 
+from hwbench.devices import Conditions, Device
 from hwbench.errors import CheckFailed, InvalidFile
 from hwbench.measure.bench import Bench
 from hwbench.measure.runner import measure_sessions
+from hwbench.measure.store_types import fingerprint
 from hwbench.measure.sustained import LEAST_S, CoursePoint, measure_course, settled_latency, settled_points
 from hwbench.measure.sustained_log import CourseFacts, CourseLog, SustainedCourse, courses, read_course
 from hwbench.runtimes.runners import Runner
-from hwbench.specs import Timing, Workload
+from hwbench.specs import LatencyStats, Measurement, Outcome, Target, Timing, Workload
 from hwbench.testing.simulated_phone import BIG, QUIET, Cost, Phone, PhoneBuilder, PhoneMachine, PhoneTransport
 
 WORKLOAD = Workload.parse("x3d_i24_m54_o24_k3x3x3_swish@1x24x8x14x14/fp32/auto")
@@ -179,6 +181,36 @@ def test_courses_are_the_latest_first_and_a_damaged_file_is_left_out(tmp_path):
     with pytest.raises(InvalidFile, match="without executions"):
         read_course(cut)
     assert list(courses(tmp_path / "none")) == []
+
+
+def test_a_course_is_of_the_device_and_the_conditions_that_were_measured():
+    board = Device("board", "ssh", fingerprint="1" * 16, unit="a" * 16)
+    measured = Measurement(
+        WORKLOAD, Target("board", "simulated", "1"), Timing(), Outcome.OK, conditions={"device": "1" * 16, "cpus": "7"}
+    )
+    facts = CourseFacts.of(board, measured, "net", "ab" * 32, "fp32", LatencyStats(0.03, 0.03, 0.03, 0.03, 0.03, 3, 30))
+    assert (facts.fingerprint, facts.unit, facts.conditions) == ("1" * 16, "a" * 16, "stock")
+    assert facts.digest == fingerprint(measured.conditions)
+    assert facts.is_of(board)
+    assert facts.is_of(Device("board", "ssh"))  # its file does not tell which it is
+    for other in ({"fingerprint": "2" * 16}, {"unit": "b" * 16}, {"conditions": Conditions.CONTROLLED}):
+        assert not facts.is_of(replace(board, **other))
+        assert FACTS.is_of(replace(board, **other))  # an older hwbench kept none of them
+
+
+def test_a_course_of_an_older_version_is_read(tmp_path):
+    log = CourseLog.begin(tmp_path, FACTS)
+    log.add(points(1)[0])
+    first, *windows = log.path.read_text().splitlines()
+    begin = json.loads(first)
+    for name in ("fingerprint", "unit", "conditions", "digest"):
+        del begin[name]
+    log.path.write_text("\n".join([json.dumps(begin), *windows, ""]))
+    assert read_course(log.path).facts == FACTS
+    del begin["cool_s"]
+    log.path.write_text("\n".join([json.dumps(begin), *windows, ""]))
+    with pytest.raises(InvalidFile, match="cool_s"):
+        read_course(log.path)
 
 
 def test_a_course_goes_on_behind_a_line_that_was_cut_off(tmp_path):
