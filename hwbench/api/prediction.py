@@ -196,6 +196,7 @@ def measuring(
     def measure(workloads: Sequence[Workload]) -> Sequence[Measurement]:
         from hwbench.api.campaigns import CampaignProgress, place_campaign, say_failures, store_aside
         from hwbench.api.occasions import of_another_speed
+        from hwbench.api.other_conditions import tell_other_conditions
         from hwbench.devices import load_device
         from hwbench.measure.store import MeasurementStore
         from hwbench.measure.store_types import RowPurpose
@@ -216,6 +217,7 @@ def measuring(
         ):
             if campaign.target != target:
                 raise HwbenchError(f"expected to measure on {target}, the device is {campaign.target}")
+            tell_other_conditions(workspace, campaign, workloads, listener)
             if keep is None and (again := of_another_speed(workspace, campaign, workloads)):
                 campaign.reopen(again)
                 was, they_are = ("was", "it is") if len(again) == 1 else ("were", "they are")

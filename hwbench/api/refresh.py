@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import Listener
 from hwbench.api.occasions import anchors, describe_day, measure_anchors
+from hwbench.api.other_conditions import other_conditions
 from hwbench.api.prediction import installed_target
 from hwbench.api.tables import publish, published_aa, rows_left_out, tell_kept
 from hwbench.errors import NotMeasured
@@ -137,12 +138,15 @@ def _published(request: ProfileRequest, workspace: Workspace, target: Target) ->
 
 def _check_conditions(path: Path, campaign: Campaign, request: ProfileRequest) -> None:
     """Refuses a table whose anchors cannot tell by how much the device changed, or which would lose rows."""
-    table, conditions = LatencyTable.read(path), campaign.fingerprint
-    command = table.command(request.space)
-    if table.conditions and table.conditions != conditions:
+    table = LatencyTable.read(path)
+    command = table.command(request.space) + (f" --conditions {request.conditions}" if request.conditions else "")
+    if other := other_conditions(campaign, table):
+        wrong = f"{path.name} was measured under other conditions ({other.words})"
+        if other.conditions:
+            raise NotMeasured(f"{wrong}: add --conditions {other.conditions}, or {other.in_file}")
         raise NotMeasured(
-            f"{path.name} was measured under other conditions ({table.conditions}, now {conditions}): another build of "
-            f"the device, another runner or other cores, which no factor makes up for; measure it anew: {command}"
+            f"{wrong}: another build of the device, another runner or other cores, which no factor makes up for; "
+            f"measure it anew: {command}"
         )
     if not table.rows(Role.NETWORK):
         raise NotMeasured(f"{path.name} has no whole network to tell the scale by; measure some: {command}")

@@ -162,6 +162,7 @@ class RowCutting:
         """Measures rows on a device into its table; None: the table is not of this device as it is."""
         from hwbench.api import campaigns
         from hwbench.api.occasions import begin_occasion
+        from hwbench.api.other_conditions import other_conditions
         from hwbench.api.tables import publish, rows_left_out
         from hwbench.devices import load_device
         from hwbench.latency import load_table, table_path
@@ -186,9 +187,13 @@ class RowCutting:
             if campaign.target != target:
                 raise HwbenchError(f"expected to measure on {target}, the device is {campaign.target}")
             if table.conditions != campaign.fingerprint:
+                other = other_conditions(campaign, table)
+                words, mend = "", f"measure a table of your own: {table.command(self.request.spaces[0])}"
+                if other is not None:
+                    words, mend = f" ({other.words})", other.in_file if other.conditions else mend
                 self.listener.say(
-                    f"the table of {target} in {precision} was taken under other conditions, so that no row is added; "
-                    f"measure a table of your own: {table.command(self.request.spaces[0])}"
+                    f"the table of {target} in {precision} was taken under other conditions, so that no row is added"
+                    f"{words}; {mend}"
                 )
                 return None
             if lost := rows_left_out(campaign, table):

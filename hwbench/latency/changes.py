@@ -232,8 +232,7 @@ def taken_otherwise(
         first, second = ((known or {}).get(table.conditions) for table in (before, after))
         digests = f"{before.conditions or 'unknown'}, then {after.conditions or 'unknown'}"
         if first is not None and second is not None:
-            names = sorted(name for name in {*first, *second} if first.get(name) != second.get(name))
-            digests = "; ".join(f"{name} {first.get(name, '-')}, then {second.get(name, '-')}" for name in names)
+            digests = differing_conditions(first, second)
         said.append(f"other conditions: {digests}")
     if before.emulated or after.emulated:
         said.append("taken under emulation: its times are no latencies")
@@ -241,6 +240,12 @@ def taken_otherwise(
         if table.aa is not None and not table.aa.found.ok:
             said.append(f"the A/A test {which} found {table.aa.found}")
     return said
+
+
+def differing_conditions(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """The conditions that differ, by name, with both values."""
+    names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    return "; ".join(f"{name} {before.get(name, '-')}, then {after.get(name, '-')}" for name in names)
 
 
 def variances_of(

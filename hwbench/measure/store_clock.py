@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from hwbench.measure.database import Database, StorePart
@@ -39,6 +40,13 @@ class ClockMemory(StorePart):
                 db.execute("INSERT OR IGNORE INTO clocks VALUES (?, ?)", (key, probe_s))
         rows = self.database.select("SELECT probe_s FROM clocks WHERE conditions = ?", (key,))
         return float(rows[0][0]) if rows else 0.0
+
+    def conditions_of(self, digest: str) -> dict[str, str] | None:
+        """The conditions with this ``fingerprint``, or None."""
+        rows = self.database.select("SELECT json FROM conditions WHERE fingerprint = ?", (digest,))
+        if rows:
+            return dict(json.loads(rows[0][0]))
+        return self._beside.conditions_of(digest) if self._beside else None
 
     def undisturbed(self, conditions: Mapping[str, str]) -> Undisturbed:
         """What the quietest sessions under these conditions told of core and memory."""

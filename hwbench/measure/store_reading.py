@@ -95,11 +95,6 @@ class RowReader(SessionLog):
         )
         return {Workload.parse(key): moment for key, moment in rows}
 
-    def conditions_of(self, digest: str) -> dict[str, str] | None:
-        """The conditions with this ``fingerprint``, or None."""
-        rows = self.database.select("SELECT json FROM conditions WHERE fingerprint = ?", (digest,))
-        return dict(json.loads(rows[0][0])) if rows else None
-
     def timings(self, target: Target, digest: str) -> list[Timing]:
         """The protocols of the latencies of a target under the conditions with this ``fingerprint``."""
         rows = self.database.select(

@@ -23,17 +23,17 @@ CONDITIONS = {"device": "fake", "kernel": "6.1"}
 def fake_device(monkeypatch: pytest.MonkeyPatch, folder: Path) -> FakeDevice:
     """Stands in for every device: the rest is real."""
     device = FakeDevice(folder, law=work, noise=1e-4)
-    device.places, device.version = [], ""
+    device.places, device.version, device.conditions = [], "", CONDITIONS
 
     @contextmanager
     def place(store, workspace, place, *, threads=None, retry=False, **options):
         device.places.append(place)
-        store.clock(CONDITIONS)  # as the real one does, whose sessions refer to it
+        store.clock(device.conditions)  # as the real one does, whose sessions refer to it
         target: Target = replace(TARGET, device=place.name, threads=threads or TARGET.threads)
         yield Campaign(
             store,
             target,
-            CONDITIONS,
+            device.conditions,
             device.build,
             device.measure,
             Timing(min_rounds=3, max_rounds=3),

@@ -257,6 +257,41 @@ def test_what_cannot_be_refreshed_is_refused_in_one_line(workspace, fake):
         hwbench.ProfileRequest(refresh=True, remeasure=True)
 
 
+HELD = CONDITIONS | {"conditions": "controlled", "held": "frequency=1.5 GHz"}
+
+
+def test_a_refresh_of_controlled_rows_names_the_option_that_holds_the_device_again(workspace, fake):
+    fake.conditions = HELD
+    profile(workspace, conditions="controlled")
+    fake.conditions = CONDITIONS
+    with pytest.raises(NotMeasured) as caught:
+        profile(workspace, refresh=True)
+    assert str(caught.value).endswith(
+        "was measured under other conditions (conditions controlled, then stock; held frequency=1.5 GHz, then -): add "
+        '--conditions controlled, or write conditions = "controlled" in profiles/local/device.toml'
+    )
+    fake.conditions = HELD | {"kernel": "6.2"}
+    with pytest.raises(
+        NotMeasured,
+        match=r"\(kernel 6.1, then 6.2\): another build .*; measure it anew: hwbench .* --conditions controlled$",
+    ):
+        profile(workspace, refresh=True, conditions="controlled")
+
+
+def test_validate_tells_of_a_table_of_a_device_that_was_held(workspace, fake):
+    fake.conditions = HELD
+    profile(workspace, conditions="controlled")
+    request = hwbench.ValidateRequest(space="micro", networks=3, precision="int8")
+    alike, otherwise = Keeper(), Keeper()
+    hwbench.validate(request, alike, workspace=workspace)
+    assert not [line for line in alike.lines if "conditions" in line]
+    fake.conditions = CONDITIONS
+    hwbench.validate(request, otherwise, workspace=workspace)
+    (told,) = [line for line in otherwise.lines if "conditions" in line]
+    assert "was taken under controlled conditions" in told
+    assert told.endswith('; write conditions = "controlled" in profiles/local/device.toml')
+
+
 @pytest.mark.parametrize(
     ("fields", "named"),
     [

@@ -154,6 +154,16 @@ def test_a_table_of_other_conditions_has_no_row_added(workspace, fake):
     assert any("was taken under other conditions, so that no row is added" in line for line in ears.lines)
 
 
+def test_rows_for_a_table_of_a_device_that_is_held_now_name_the_line_of_its_file(workspace, fake):
+    ask(workspace, measure_rows=2)
+    fake.conditions, ears = CONDITIONS | {"conditions": "controlled"}, Keeper()
+    ask(workspace, ears)
+    (told,) = [line for line in ears.lines if "so that no row is added" in line]
+    assert told.endswith(
+        'added (conditions stock, then controlled); write conditions = "stock" in profiles/local/device.toml'
+    )
+
+
 @pytest.mark.long
 def test_a_table_with_rows_of_an_earlier_version_has_no_row_added(workspace, fake):
     first = ask(workspace, measure_rows=2)
