@@ -230,7 +230,7 @@ def train_network(
         weights: Weights to begin with: published ones, or a checkpoint, which also tells how its clips were read.
         new_head: Leave out their last layer.
         out: Folder of the run; default: one below ``runs/``.
-        fresh: Start over.
+        fresh: Start over; a refused call leaves what is stored as it is.
         listener: Hears each step.
         causal: No frame looks at a later one; of networks of X3D's blocks.
 
@@ -244,10 +244,9 @@ def train_network(
     """
     from hwbench.data import FailurePolicy, Normalisation, PictureSpec, Reading
     from hwbench.spaces import load_card
-    from hwbench.training import check_folder, open_data, run_folder, start_over
+    from hwbench.training import check_folder, open_data, run_folder
     from hwbench.training import train as run
     from hwbench.training.processes import ALONE
-    from hwbench.training.run_lock import training_alone
     from hwbench.training.state import begun_in
 
     world, reading = world or ALONE, reading or Reading()
@@ -292,9 +291,6 @@ def train_network(
         recipe = recipe.for_targets(several=opened.training.videos.multi_label)
         folder = out or run_folder(workspace, recipe, network, opened, start, teacher)
         check_folder(folder)
-        if fresh and world.leads:
-            with training_alone(folder):
-                start_over(folder)
     try:
         return run(
             recipe,
@@ -306,6 +302,7 @@ def train_network(
             resources=resources or resources_for(data),
             world=world,
             tensorboard=tensorboard,
+            fresh=fresh,
             progress=_told(listener, network.name),
         )
     except WorkspaceError as error:

@@ -27,7 +27,7 @@ from hwbench.training.resources import Resources, clip_layout
 from hwbench.training.sampling import Sampling, channels_of, require_shapes
 from hwbench.training.state import POLICY, Resume, TrainState
 from hwbench.training.steps import StepReport, TrainingStep
-from hwbench.training.tensorboard import TensorBoard
+from hwbench.training.tensorboard import TensorBoard, require_tensorboard
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
@@ -69,6 +69,8 @@ def fit(
     teacher: nn.Module | None = None,
     world: World = ALONE,
     tensorboard: bool = False,
+    fresh: bool = False,
+    begins: Callable[[], None] | None = None,
     progress: Callable[[TrainingProgress], None] | None = None,
     validated: Callable[[int, Scores], None] | None = None,
     losses: Callable[[int, float], None] | None = None,
@@ -89,6 +91,8 @@ def fit(
         teacher: A network in eval mode to learn from, too: clips -> logits (N, classes).
         world: The processes that train together; each takes its share of every batch, and the first writes the files.
         tensorboard: Also write the log for TensorBoard, in ``run_dir``.
+        fresh: No stored state is read; ``begins`` removes it.
+        begins: Called once, when the arguments have been found right, and before files in ``run_dir`` are changed.
         progress: Called after every step.
         validated: Called after every validation with the epoch, from 1, and its scores.
         losses: Called once with the epoch, from 0, and the loss of every step, in order; on a GPU a step later. What it
@@ -99,6 +103,7 @@ def fit(
         CheckFailed: The loss or a gradient is not a finite number.
         InvalidValue: ``run_dir`` holds another run, or the network does not take the clips of a multigrid run.
         InvalidFile: The state in ``run_dir`` is damaged.
+        MissingDependency: ``tensorboard`` without TensorBoard, or an optimizer of timm without timm.
         WorkspaceError: ``run_dir`` cannot be written.
     """
     resources, recipe = resources or Resources(), recipe.for_targets(several=training.videos.multi_label)
@@ -120,7 +125,8 @@ def fit(
         state = TrainState(module, recipe)
         folder = run_dir if world.leads else None
         resume = Resume(folder, fingerprint(training, recipe, identity or {}))
-        resume.load(state, world)
+        if not fresh:
+            resume.load(state, world)
         if recipe.gradient_checkpointing:
             stack.enter_context(recomputed(module))
         if recipe.compile:
@@ -128,6 +134,10 @@ def fit(
         step = TrainingStep(state, training, device, layout, teacher, world, resources.cuda_graphs)
         run = _Run(step, sampling, resume, validation, resources, progress)
         run.validated, run.losses = validated, losses
+        if tensorboard:
+            require_tensorboard()
+        if begins is not None:
+            begins()
         log = stack.enter_context(contextlib.closing(MetricsLog(folder, state.position.log_bytes)))
         if tensorboard and folder is not None:
             log.mirror(stack.enter_context(contextlib.closing(TensorBoard(folder, state.position.step))))

@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -193,6 +194,7 @@ def train(
     resources: Resources | None = None,
     world: World = ALONE,
     tensorboard: bool = False,
+    fresh: bool = False,
     progress: Callable[[TrainingProgress], None] | None = None,
     validated: Callable[[int, Scores], None] | None = None,
 ) -> Trained:
@@ -209,6 +211,8 @@ def train(
         resources: Device, threads, worker processes.
         world: The processes that train together; the first one reads and writes the files.
         tensorboard: Also write the log for TensorBoard.
+        fresh: Start over: what is stored in ``run_dir`` is removed before the first step, and not where the arguments
+            are refused.
         progress: Called after every step.
         validated: Called after every validation with the epoch, from 1, and its scores.
 
@@ -226,7 +230,7 @@ def train(
     identity = _identity(network, start, teacher) | data.reading.facts()
     facts = fingerprint(data.training, recipe, identity)
     path = run_dir / CHECKPOINT
-    finished = _finished(path, facts, world)
+    finished = None if fresh else _finished(path, facts, world)
     if finished is not None:
         return finished
     taught = None if teacher is None else teacher.module(network, classes, data.normalisation)
@@ -234,13 +238,11 @@ def train(
         module = start.module(data.training, recipe)
     else:
         module = initial(network, recipe, start)
+    description = _description(network, data, recipe, start, teacher)
     with training_alone(run_dir) if world.leads else contextlib.nullcontext():
-        finished = _finished(path, facts, world)
+        finished = None if fresh else _finished(path, facts, world)
         if finished is not None:  # by another process meanwhile
             return finished
-        # A state that is not of this run is refused, and its description stays.
-        if world.leads and not begun_in(run_dir):
-            write_description(run_dir, _description(network, data, recipe, start, teacher))
         result = fit(
             module,
             data.training,
@@ -252,6 +254,8 @@ def train(
             teacher=taught,
             world=world,
             tensorboard=tensorboard,
+            fresh=fresh,
+            begins=partial(_begin, run_dir, description, fresh=fresh) if world.leads else None,
             progress=progress,
             validated=validated,
         )
@@ -291,6 +295,14 @@ def train(
             checkpoint = save_checkpoint(path, checkpoint, weights)
             remove_states(run_dir)
     return Trained(world.share(checkpoint))
+
+
+def _begin(run_dir: Path, description: RunDescription, *, fresh: bool) -> None:
+    """Prepares the folder of a run that is refused no more."""
+    if fresh:
+        start_over(run_dir)
+    if not begun_in(run_dir):
+        write_description(run_dir, description)
 
 
 def _description(

@@ -12,6 +12,16 @@ FOLDER = "tensorboard"
 _POSITION = ("step", "epoch")
 
 
+def require_tensorboard() -> None:
+    """Raises MissingDependency where TensorBoard is not installed."""
+    try:
+        import torch.utils.tensorboard  # noqa: F401
+    except ImportError:
+        raise MissingDependency(
+            "--tensorboard: tensorboard is not installed; install it with: pip install 'hwbench[tensorboard]'"
+        ) from None
+
+
 class TensorBoard:
     """Event files below the folder of a run; those of steps that are done again are hidden.
 
@@ -20,12 +30,9 @@ class TensorBoard:
     """
 
     def __init__(self, folder: Path, step: int) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise MissingDependency(
-                "--tensorboard: tensorboard is not installed; install it with: pip install 'hwbench[tensorboard]'"
-            ) from None
+        require_tensorboard()
+        from torch.utils.tensorboard import SummaryWriter
+
         self._writer = SummaryWriter(str(folder / FOLDER), purge_step=step)
 
     def write(self, values: Mapping[str, Any]) -> None:

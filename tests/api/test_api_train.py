@@ -284,6 +284,43 @@ def class_folders(workspace: Workspace, folder: Path, *names: str) -> str:
     return str(folder)
 
 
+@pytest.mark.parametrize(
+    ("how", "error", "words"),
+    [
+        ({"settings": ("freeze=7",)}, InvalidValue, "freeze: the network has 2 blocks"),
+        ({"cuda_graphs": True, "device": "cpu"}, InvalidValue, "--cuda-graphs needs a GPU"),
+        ({"optimizer": "lamb"}, MissingDependency, "timm is not installed"),
+        ({"tensorboard": True}, MissingDependency, "tensorboard is not installed"),
+        ({"teacher": True}, InvalidValue, "--teacher: the classes of"),
+    ],
+)
+def test_a_refused_training_that_would_start_over_deletes_nothing(
+    workspace: Workspace,
+    own: str,
+    trained: Trained,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    how: dict[str, object],
+    error: type[Exception],
+    words: str,
+) -> None:
+    data, folder = class_folders(workspace, tmp_path / "data", "grow", "shrink"), tmp_path / "run"
+    request = replace(REQUEST, architecture=f"{own}:network", data=data, epochs=1, batch_size=2, out=folder)
+    hwbench.train(request, workspace=workspace)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert {"checkpoint.pt", "metrics.jsonl", "run.json", "scores.json", "scores.npz"} <= before.keys()
+    for module in ("timm.optim", "torch.utils.tensorboard"):
+        monkeypatch.setitem(sys.modules, module, None)
+    if "teacher" in how:
+        how = {"teacher": trained[0].checkpoint}
+    with pytest.raises(error, match=words):
+        hwbench.train(replace(request, fresh=True, **how), workspace=workspace)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    again = hwbench.train(replace(request, fresh=True, seed=1), workspace=workspace)
+    assert (again.finished_before, load_checkpoint(again.checkpoint)[0].recipe.seed) == (False, 1)
+    assert len(again.to_frame()) == again.steps + 1
+
+
 def test_a_network_of_a_space_is_made_by_no_function(workspace: Workspace, own: str, tmp_path: Path) -> None:
     run = hwbench.train(replace(REQUEST, epochs=1, out=tmp_path / "run"), workspace=workspace).checkpoint
     by = {"made_by": f"{own}:network"}
