@@ -285,6 +285,7 @@ def train_network(
             normalisation=normalisation,
             reading=reading,
             splits=splits,
+            fixed=tuning is not None,
         )
         if given is not None:
             given.warn(workspace, data, opened, recipe, listener)

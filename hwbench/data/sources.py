@@ -189,6 +189,7 @@ def open_dataset(
     transforms: Sequence[str] = (),
     reading: Reading = READING,
     splits: Splits | None = None,
+    fixed: bool = False,
 ) -> TestClips: ...
 
 
@@ -208,12 +209,14 @@ def open_dataset(
     transforms: Sequence[str] = (),
     reading: Reading = READING,
     splits: Splits | None = None,
+    fixed: bool = False,
 ) -> TrainingClips | TestClips:
     """Clips of ``synthetic``, ``synthetic:NAME``, a path or ``READER:PATH``: (3, T, h, w), T from ``clip`` and (h, w) =
     ``size``.
 
     With ``views = (clips, crops)`` the fixed views of a test, of either split; without it random training clips.
-    ``picture`` says how frames are scaled and cut; with it three crops may be larger than ``size``.
+    ``picture`` says how frames are scaled and cut; with it three crops may be larger than ``size``,
+    except where ``fixed`` says that the network takes no other size.
     ``transforms`` are training transforms by name (``hwbench.data.augmentations``); a flip is left out where the data
     says that directions are labels. Flow has a normalisation of its own, and clips of two channels. ``splits`` are what
     ``open_splits`` says of these data and this seed, where that was read already.
@@ -238,11 +241,11 @@ def open_dataset(
         return TrainingClips(
             videos, clip, transform, seed=seed, policy=policy, cache_bytes=cache_bytes, index=index, decoder=decoder
         )
-    views_of = picture.test_transform(size, views[1], how)
+    test_transform = picture.fixed_transform if fixed else picture.test_transform
     return TestClips(
         videos,
         clip,
-        views_of,
+        test_transform(size, views[1], how),
         clips=views[0],
         policy=policy,
         cache_bytes=cache_bytes,

@@ -101,7 +101,7 @@ class PictureSpec:
         return TestTransform(whole, crops, 1.0, normalisation, self.resize)
 
     def fixed_transform(self, size: Size, crops: int, normalisation: Normalisation) -> TestTransform:
-        """The test views of a network that takes one size, as a deployed file does."""
+        """The test views of a network that takes one size, as a deployed file or one with the rounding of int8 does."""
         return TestTransform(size, crops, self.test_scale, normalisation, self.resize)
 
 

@@ -19,10 +19,10 @@ from hwbench.training.run import (
     initial,
     open_data,
     run_folder,
-    score,
     start_over,
     train,
 )
+from hwbench.training.scoring import score
 from hwbench.training.teacher import Teacher
 
 __all__ = [

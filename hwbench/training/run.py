@@ -1,4 +1,4 @@
-"""A training run from a network and the name of the data to a checkpoint, and the test of a checkpoint."""
+"""A training run from a network and the name of the data to a checkpoint."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ from hwbench.data.reading import READING
 from hwbench.data.transforms import NORMALISATION, PICTURE
 from hwbench.data.video_scores import SCORES, save_scores
 from hwbench.errors import InvalidFile, InvalidValue
-from hwbench.printable import beginning
 from hwbench.specs import AUTO, Network
 from hwbench.training.checkpoint import Checkpoint, Weights, build, load_checkpoint, save_checkpoint
 from hwbench.training.description import RUN, RunDescription, read_description, write_description
 from hwbench.training.log import METRICS
 from hwbench.training.loop import TrainingProgress, fingerprint, fit
-from hwbench.training.metrics import Scores, evaluate
+from hwbench.training.metrics import Scores
 from hwbench.training.processes import ALONE, World
 from hwbench.training.quantized import Quantization, calibrated, packed, require_same
 from hwbench.training.recipe import Recipe
@@ -138,9 +137,11 @@ def open_data(
     normalisation: Normalisation = NORMALISATION,
     reading: Reading = READING,
     splits: Splits | None = None,
+    fixed: bool = False,
 ) -> Data:
     """Training and validation clips of ``size`` (T, H, W), as a recipe wants them.
 
+    ``fixed`` is for networks that take no other size: three crops are no larger.
     ``splits`` are what ``open_splits`` says of the data and the recipe's seed, where that was read already.
 
     Raises:
@@ -179,6 +180,7 @@ def open_data(
         normalisation=normalisation,
         reading=reading,
         splits=splits,
+        fixed=fixed,
     )
     return Data(source, training, validation, picture, validation.transform.normalisation, reading)
 
@@ -443,57 +445,3 @@ def start_over(run_dir: Path) -> None:
         (run_dir / name).unlink(missing_ok=True)
     shutil.rmtree(run_dir / TENSORBOARD, ignore_errors=True)
     remove_states(run_dir)
-
-
-def score(
-    path: Path,
-    workspace: Workspace,
-    *,
-    source: str | None = None,
-    views: tuple[int, int] = (1, 1),
-    policy: FailurePolicy = FailurePolicy.RAISE,
-    reading: Reading | None = None,
-    resources: Resources | None = None,
-    world: World = ALONE,
-    progress: Callable[[int, int], None] | None = None,
-) -> tuple[Checkpoint, Scores]:
-    """Scores of a checkpoint on the validation videos of its own data or of ``source``, over views (clips, crops).
-
-    Raises:
-        InvalidFile: No checkpoint there, or a damaged one.
-        InvalidValue: The data has other classes than the checkpoint.
-        And what ``open_dataset`` and ``evaluate`` raise.
-    """
-    checkpoint, weights = load_checkpoint(path)
-    _, _, _, height, width = checkpoint.network.input.shape
-    dataset = open_dataset(
-        workspace,
-        source or checkpoint.source,
-        split="val",
-        size=(height, width),
-        clip=checkpoint.clip,
-        views=views,
-        seed=checkpoint.recipe.seed,
-        policy=policy,
-        picture=checkpoint.picture,
-        normalisation=checkpoint.normalisation,
-        reading=checkpoint.reading(reading),
-    )
-    if dataset.classes != checkpoint.classes:
-        raise InvalidValue(
-            f"{source or checkpoint.source}: its classes ({beginning(dataset.classes)}) are not those of "
-            f"{path} ({beginning(checkpoint.classes)}); name data with these with --data"
-        )
-    resources = resources or Resources()
-    with resources.applied() as device:
-        module = build(checkpoint, weights).to(device)
-        scores = evaluate(
-            module,
-            dataset,
-            batch_size=checkpoint.recipe.batch_size,
-            workers=resources.workers,
-            device=device,
-            world=world,
-            progress=progress,
-        )
-    return checkpoint, scores

@@ -15,7 +15,7 @@ import hwbench
 import hwbench.data.sources
 from hwbench.api.models import resolve_model
 from hwbench.api.train_request import QAT_EPOCHS, QAT_RATE
-from hwbench.data import FailurePolicy, Normalisation
+from hwbench.data import FailurePolicy, Normalisation, PictureSpec
 from hwbench.data.video_scores import load_scores
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, UnsupportedModule, UsageError
 from hwbench.interpreter import python_environment
@@ -219,6 +219,19 @@ def test_fine_tuning_tells_what_it_started_from(workspace: Workspace, trained: T
     assert tuned.to_json()["top1_start"] == tuned.top1_start == start.top1
     with pytest.raises(InvalidValue, match=r"was trained with seed 0, .* leave --seed out"):
         hwbench.train(hwbench.TrainRequest(**values, seed=1), workspace=workspace)
+
+
+@pytest.mark.parametrize("crops", [1, 3])
+def test_a_network_with_rounding_is_tested_on_crops_of_the_one_size_it_takes(
+    workspace: Workspace, trained: Trained, tmp_path: Path, crops: int
+) -> None:
+    own, weights = load_checkpoint(trained[0].checkpoint)
+    published = save_checkpoint(tmp_path / "given.pt", replace(own, picture=PictureSpec(test_scale=1.14)), weights).path
+    request = replace(REQUEST, architecture=str(published), data=None, qat=True, epochs=1, crops=crops)
+    tuned = hwbench.train(replace(request, out=tmp_path / "tuned"), workspace=workspace)
+    scored = hwbench.TestRequest(checkpoint=tuned.checkpoint, clips=1, threads=1, workers=0)
+    assert hwbench.test(scored, workspace=workspace).views == 3
+    assert hwbench.test(replace(scored, crops=crops), workspace=workspace).top1 == tuned.top1
 
 
 def test_a_run_from_a_checkpoint_sees_videos_as_its_training_did(
