@@ -300,7 +300,7 @@ class _Run:
         return evaluate(
             self.state.module,
             self.validation,
-            batch_size=self.recipe.batch_size,
+            batch_size=self.recipe.test_batch(self.validation.transform.crops, self.world.size),
             workers=self.resources.workers,
             device=self.device,
             world=self.world,

@@ -61,7 +61,7 @@ class Recipe:
             ``multigrid`` ends there, too, whatever the schedule.
         decay_factor: Of ``step``.
         accumulate: Parts of a batch that are computed one after the other, for less memory. The step is that of the
-            whole batch; batch normalisation sees one part at a time.
+            whole batch; batch normalisation sees one part at a time. A test computes no more clips at once.
         loss: ``cross-entropy`` of classes (or of shares of classes that sum to 1), or ``bce``: a binary cross-entropy
             for each class, for videos of several classes. ``auto`` takes the one that the data needs.
         mixup: Parameter of the Beta distribution of MixUp (Zhang et al. 2018); 0: no MixUp.
@@ -175,6 +175,10 @@ class Recipe:
         if several and self.loss == "cross-entropy":
             raise InvalidValue("loss: cross-entropy expects one class per video, these have several; use --loss bce")
         return replace(self, loss="bce") if several and self.loss == "auto" else self
+
+    def test_batch(self, crops: int, processes: int) -> int:
+        """Test views, each of so many crops, that a process computes at once: no more clips than in training."""
+        return max(1, self.batch_size // (self.accumulate * processes * crops))
 
     def facts(self) -> dict[str, str]:
         """What tells this recipe from others, name -> text.

@@ -61,7 +61,7 @@ def score(
         scores = evaluate(
             module,
             dataset,
-            batch_size=checkpoint.recipe.batch_size,
+            batch_size=checkpoint.recipe.test_batch(views[1], world.size),
             workers=resources.workers,
             device=device,
             world=world,

@@ -12,7 +12,7 @@ from tiny import CLIP, RECIPE, Tiny, data
 from torch import nn
 
 import hwbench
-from hwbench.data import FailurePolicy, ScaleJitter, TestClips, TrainingClips
+from hwbench.data import FailurePolicy, ScaleJitter, TestClips, TestTransform, TrainingClips
 from hwbench.errors import CheckFailed, InvalidFile, InvalidValue, NotCalibrated, VideoError, WorkspaceError
 from hwbench.training import Fit, Recipe, Resources, TrainingProgress, fit
 from hwbench.training.quantized import calibrated
@@ -152,6 +152,22 @@ def test_a_run_goes_on_with_what_is_advised_after_an_unreadable_video(
     assert same(whole, parts)
     with pytest.raises(InvalidValue, match=r"on_error: skip there, raise now\); go on with --on-error skip,"):
         run(clips, tmp_path)
+
+
+@pytest.mark.parametrize(("accumulate", "crops", "most"), [(1, 1, 4), (2, 1, 2), (1, 3, 3), (2, 3, 3), (4, 1, 1)])
+def test_validation_computes_no_more_clips_at_once_than_training(
+    clips: Clips, accumulate: int, crops: int, most: int
+) -> None:
+    def note(network: nn.Module, given: tuple[torch.Tensor]) -> None:
+        tested.extend([] if network.training else [len(given[0])])
+
+    tested: list[int] = []
+    module = Tiny()
+    module.register_forward_pre_hook(note)
+    validation = TestClips(clips[1].videos, CLIP, TestTransform((16, 16), crops))
+    fit(module, clips[0], validation, replace(RECIPE, epochs=1, accumulate=accumulate), resources=CPU)
+    assert max(tested) == most
+    assert sum(tested) == crops * len(validation)
 
 
 def test_another_run_is_not_overwritten(clips: Clips, tmp_path: Path) -> None:

@@ -170,3 +170,13 @@ def test_the_last_block_has_the_whole_rate_and_each_before_it_a_share() -> None:
     set_rate(optimizer, 0.8)
     rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
     assert [rates[id(p)] for p in module.parameters()] == pytest.approx([0.2, 0.2, 0.4, 0.4, 0.8, 0.8])
+
+
+@pytest.mark.parametrize(
+    ("batch", "accumulate", "crops", "processes", "views"),
+    [(16, 1, 1, 1, 16), (256, 32, 3, 1, 2), (256, 1, 1, 4, 64), (256, 2, 3, 4, 10), (4, 1, 3, 8, 1)],
+)
+def test_a_test_computes_no_more_clips_at_once_than_a_part_of_a_step(
+    batch: int, accumulate: int, crops: int, processes: int, views: int
+) -> None:
+    assert Recipe(batch_size=batch, accumulate=accumulate).test_batch(crops, processes) == views
