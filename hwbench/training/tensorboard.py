@@ -36,11 +36,16 @@ class TensorBoard:
         self._writer = SummaryWriter(str(folder / FOLDER), purge_step=step)
 
     def write(self, values: Mapping[str, Any]) -> None:
-        """Takes one line of the log."""
-        part = "train" if values["event"] == "step" else "validation"
+        """Takes one line of the log.
+
+        The line of an epoch has the number of the next step, which is done again, and hidden, where a run goes on
+        there; what the epoch gave stands at its last step.
+        """
+        is_step = values["event"] == "step"
+        part, step = ("train", values["step"]) if is_step else ("validation", values["step"] - 1)
         for name, value in values.items():
             if isinstance(value, int | float) and name not in _POSITION:
-                self._writer.add_scalar(f"{part}/{name}", value, values["step"])
+                self._writer.add_scalar(f"{part}/{name}", value, step)
 
     def close(self) -> None:
         """Writes what is left and closes the file."""

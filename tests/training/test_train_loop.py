@@ -170,6 +170,26 @@ def test_validation_computes_no_more_clips_at_once_than_training(
     assert sum(tested) == crops * len(validation)
 
 
+@pytest.mark.parametrize(("step", "from_the_epoch"), [(6, False), (7, True), (8, False), (14, True)])
+def test_tensorboard_shows_every_validation_of_an_interrupted_run(
+    clips: Clips, tmp_path: Path, step: int, from_the_epoch: bool
+) -> None:
+    pytest.importorskip("tensorboard", reason="pip install 'hwbench[tensorboard]'")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    with pytest.raises(Stop):
+        run(clips, tmp_path, tensorboard=True, progress=stop_at(step))
+    if from_the_epoch:
+        (tmp_path / "resume-step.pt").unlink(missing_ok=True)
+    run(clips, tmp_path, tensorboard=True)
+    shown = EventAccumulator(str(tmp_path / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    log = lines(tmp_path)
+    for tag, event, name in (("validation/top1", "epoch", "top1"), ("train/loss", "step", "loss")):
+        expected = [line[name] for line in log if line["event"] == event]
+        assert [point.value for point in shown.Scalars(tag)] == pytest.approx(expected)
+    assert [point.step for point in shown.Scalars("validation/top1")] == [5, 11, 17]
+
+
 def test_another_run_is_not_overwritten(clips: Clips, tmp_path: Path) -> None:
     with pytest.raises(Stop):
         run(clips, tmp_path, progress=stop_at(3))
