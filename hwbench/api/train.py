@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from hwbench.data import ClipSpec, FailurePolicy, Reading, Splits
     from hwbench.specs import Network
-    from hwbench.training import FineTuning, Recipe, Resources, StartingWeights, Trained, TrainingProgress
+    from hwbench.training import Checkpoint, FineTuning, Recipe, Resources, StartingWeights, Trained, TrainingProgress
     from hwbench.training.processes import World
     from hwbench.training.teacher import Teacher
     from hwbench.workspace import Workspace
@@ -185,6 +186,8 @@ def _train(
     result = TrainResult.of(trained, tuning)
     if result.finished_before:
         listener.say(f"{result.checkpoint}: was finished before; this is the stored result (start over with --fresh)")
+        if trained.other_validation:
+            listener.say(_other_validation(trained.checkpoint, data))
     say_unreadable(listener, trained.checkpoint.unreadable)
     return result
 
@@ -336,6 +339,16 @@ def say_unreadable(listener: Listener, causes: Mapping[str, str]) -> None:
         listener.say(
             "\n".join((f"{len(causes)} videos could not be read:", *(causes[path] for path in sorted(causes))))
         )
+
+
+def _other_validation(checkpoint: Checkpoint, data: str) -> str:
+    """What is said of a stored result where the validation videos of the data, or their labels, have changed."""
+    recipe, path = checkpoint.recipe, shlex.quote(str(checkpoint.path))
+    views = f"--clips {recipe.test_clips} --crops {recipe.test_crops}"
+    return (
+        f"{checkpoint.path}: it was validated on other videos or labels than {data} has now; score it anew: "
+        f"hwbench test {path} --data {shlex.quote(data)} {views}"
+    )
 
 
 def _recipe(request: TrainRequest, tuning: FineTuning | None) -> Recipe:

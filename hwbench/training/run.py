@@ -48,16 +48,25 @@ from hwbench.training.tensorboard import FOLDER as TENSORBOARD
 from hwbench.workspace import Workspace, write_bytes, writing
 
 CHECKPOINT = "checkpoint.pt"
+# What a checkpoint tells its validation videos by, with their labels; weights do not hang on it.
+VALIDATION = "validation"
 # What the scores of the validation videos are worth, by all measures.
 REPORT = "scores.json"
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of a run. ``finished_before``: nothing was left to train, the stored result is given back."""
+    """The result of a run.
+
+    Attributes:
+        checkpoint: What was trained.
+        finished_before: Nothing was left to train, the stored result is given back.
+        other_validation: The stored result is that of other validation videos, or of other labels of them.
+    """
 
     checkpoint: Checkpoint
     finished_before: bool = False
+    other_validation: bool = False
 
 
 @dataclass(frozen=True)
@@ -232,7 +241,8 @@ def train(
     identity = _identity(network, start, teacher) | data.reading.facts()
     facts = fingerprint(data.training, recipe, identity)
     path = run_dir / CHECKPOINT
-    finished = None if fresh else _finished(path, facts, world)
+    validation = data.validation.videos.identity
+    finished = None if fresh else _finished(path, facts, validation, world)
     if finished is not None:
         return finished
     taught = None if teacher is None else teacher.module(network, classes, data.normalisation)
@@ -242,7 +252,7 @@ def train(
         module = initial(network, recipe, start)
     description = _description(network, data, recipe, start, teacher)
     with training_alone(run_dir) if world.leads else contextlib.nullcontext():
-        finished = None if fresh else _finished(path, facts, world)
+        finished = None if fresh else _finished(path, facts, validation, world)
         if finished is not None:  # by another process meanwhile
             return finished
         result = fit(
@@ -282,7 +292,7 @@ def train(
             clip,
             metrics,
             source,
-            facts,
+            facts | {VALIDATION: validation},
             failures.causes,
             data.normalisation,
             picture=data.picture,
@@ -328,10 +338,13 @@ def _description(
     )
 
 
-def _finished(path: Path, facts: Mapping[str, str], world: World) -> Trained | None:
+def _finished(path: Path, facts: Mapping[str, str], validation: str, world: World) -> Trained | None:
     """The run, where it has been trained to its end; the same in all processes."""
     checkpoint = world.share(_stored(path, facts) if world.leads else None)
-    return None if checkpoint is None else Trained(checkpoint, finished_before=True)
+    if checkpoint is None:
+        return None
+    validated = checkpoint.facts.get(VALIDATION, validation)  # runs of before do not say it
+    return Trained(checkpoint, finished_before=True, other_validation=validated != validation)
 
 
 def _stored(path: Path, facts: Mapping[str, str]) -> Checkpoint | None:
@@ -342,7 +355,7 @@ def _stored(path: Path, facts: Mapping[str, str]) -> Checkpoint | None:
         checkpoint, _ = load_checkpoint(path)
     except InvalidFile as error:
         raise InvalidFile(f"{error}; start over with --fresh or choose another --out") from None
-    check_same_run(path, dict(checkpoint.facts), facts)
+    check_same_run(path, {name: fact for name, fact in checkpoint.facts.items() if name != VALIDATION}, facts)
     return checkpoint
 
 

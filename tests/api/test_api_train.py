@@ -90,6 +90,35 @@ def test_a_finished_run_is_given_back_and_said(workspace: Workspace, trained: Tr
     assert "start over with --fresh" in line
 
 
+def test_a_finished_run_whose_validation_labels_were_corrected_says_so(
+    workspace: Workspace, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lists = tmp_path / "lists"
+    for side in ("train", "val"):
+        files = sorted((workspace.root / VIDEOS / side).glob("*/*.mp4"))
+        lists.mkdir(exist_ok=True)
+        (lists / f"{side}.txt").write_text("".join(f"{file} {file.parent.name}\n" for file in files))
+    request = replace(REQUEST, data=str(lists), epochs=1, out=tmp_path / "run")
+    first = hwbench.train(request, workspace=workspace)
+    rows = (lists / "val.txt").read_text().splitlines()
+    (lists / "val.txt").write_text("".join(f"{row}\n" for row in (rows[0].rsplit(" ", 1)[0] + " shrink", *rows[1:])))
+    heard = Keeper()
+    again = hwbench.train(request, heard, workspace=workspace)
+    assert again.finished_before
+    assert again.to_json() == first.to_json()
+    before, changed = heard.lines
+    assert "was finished before" in before
+    assert f"it was validated on other videos or labels than {lists} has now; score it anew: hwbench test" in changed
+    values, _ = printed(capfd, *changed.partition("hwbench ")[2].split(), "--threads", "1", "--workers", "0")
+    assert values["videos"] == 8
+    stored, weights = load_checkpoint(first.checkpoint)
+    facts = {name: fact for name, fact in stored.facts.items() if name != "validation"}
+    save_checkpoint(first.checkpoint, replace(stored, facts=facts), weights)  # as runs of before were stored
+    silent = Keeper()
+    assert hwbench.train(request, silent, workspace=workspace).finished_before
+    assert len(silent.lines) == 1
+
+
 @pytest.mark.parametrize("fresh", [False, True])
 def test_what_no_training_wrote_is_not_replaced(workspace: Workspace, tmp_path: Path, fresh: bool) -> None:
     for name, content in (("run.json", "{}"), ("scores.json", "mine"), ("notes.txt", "mine")):
