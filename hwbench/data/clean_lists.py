@@ -50,6 +50,12 @@ def check_target(listing: DataListing, out: Path) -> None:
             )
     folder = out.parent if is_list_file(out) else out
     if not has_parts(listing):
+        groups = [video.listed.group for video in listing.videos if video.listed.group]
+        if is_list_file(out) and len({*groups}) < len(groups):
+            raise UsageError(
+                f"{listing.data} says which videos stay on one side of a split, which a list cannot; name a folder for "
+                f"the split that training would draw: --out {out.stem}"
+            )
         _check_lines(listing, folder)
         if out.suffix.lower() == _TABLE_END:
             _check_cells(listing, out)

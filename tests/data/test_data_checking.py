@@ -5,7 +5,7 @@ import os
 import shutil
 import sqlite3
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -418,6 +418,26 @@ def test_one_list_is_written_where_the_split_is_drawn(
     splits = read_splits(tmp_path / "clips" / "two words" / "clean.txt")
     assert (len(splits.train) + len(splits.val), splits.train.classes) == (4, ("two_words",))
     assert all(path.is_file() for path in splits.train.paths)
+
+
+@pytest.mark.parametrize("ending", [".txt", ".csv"])
+def test_groups_are_kept_together_by_a_split_and_by_no_list(
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path, ending: str
+) -> None:
+    rows = ["path,label,group\n"]
+    for index in range(12):
+        make_video(f"clips/{index}.mp4", count=10 + index)
+        rows.append(f"{index}.mp4,{('run', 'jump')[index % 2]},person-{index // 4}\n")
+    (tmp_path / "clips" / "all.csv").write_text("".join(rows))
+    data = f"table:{tmp_path / 'clips' / 'all.csv'}"
+    request = hwbench.CheckDataRequest(data=data, out=tmp_path / f"clean{ending}", jobs=0)
+    with pytest.raises(UsageError, match=r"a split, which a list cannot; name a folder .*: --out clean$"):
+        hwbench.check_data(request, workspace=workspace)
+    hwbench.check_data(replace(request, out=tmp_path / "clean"), workspace=workspace)
+    splits = read_splits(tmp_path / "clean")
+    persons = [{int(path.stem) // 4 for path in side.paths} for side in (splits.train, splits.val)]
+    assert persons[0] | persons[1] == {0, 1, 2}
+    assert not persons[0] & persons[1]
 
 
 def test_a_list_cannot_hold_boxes_or_several_labels() -> None:
