@@ -56,7 +56,9 @@ def check_target(listing: DataListing, out: Path) -> None:
                 f"{listing.data} says which videos stay on one side of a split, which a list cannot; name a folder for "
                 f"the split that training would draw: --out {out.stem}"
             )
-        _check_lines(listing, folder)
+        labels = _check_lines(listing, folder)
+        if not is_list_file(out):
+            _check_trained(labels, folder)
         if out.suffix.lower() == _TABLE_END:
             _check_cells(listing, out)
         return
@@ -115,18 +117,35 @@ def _check_rows(listing: DataListing, folder: Path) -> None:
     _check_classes(listing, labels, folder)
 
 
-def _check_lines(listing: DataListing, folder: Path) -> None:
-    """Refuses what a line of a list does not hold: classes that are others when they are read, paths that are cut."""
+def _check_lines(listing: DataListing, folder: Path) -> dict[str, set[str]]:
+    """Refuses what a line of a list does not hold: classes that are others when they are read, paths that are cut.
+
+    Returns:
+        The labels of each side as they are read.
+    """
     labels: dict[str, str] = {}
+    sides: dict[str, set[str]] = {"train": set(), "val": set()}
     for video in listing.videos:
         listed, line = video.listed, _line(video, folder)
         read = listed_video(folder, line) if line.splitlines() == [line] and is_utf8(line) else None
         if read is None or (os.path.abspath(read.path), read.stream) != (os.path.abspath(listed.path), listed.stream):
             raise UsageError(f"a line of a list does not hold the name of {shown(video.name, 200)}: leave out --out")
         one, other = listed.labels[0], labels.setdefault(read.labels[0], listed.labels[0])
+        sides[video.split].add(read.labels[0])
         if one != other:
             raise UsageError(f"classes {other!r} and {one!r} are the same in a list, without blanks: leave out --out")
     _check_classes(listing, set(labels), folder)
+    return sides
+
+
+def _check_trained(labels: Mapping[str, set[str]], folder: Path) -> None:
+    """Refuses two lists of which that for training does not have a class of the other, as training does."""
+    untrained = sorted(labels["val"] - {*class_names(labels["train"], folder)})
+    if untrained:
+        raise UsageError(
+            f"class {untrained[0]!r} has videos for validation and none for training, and two lists have no classes "
+            "but those to train on: leave out --out"
+        )
 
 
 def _check_cells(listing: DataListing, out: Path) -> None:

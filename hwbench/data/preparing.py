@@ -25,9 +25,10 @@ import av
 from hwbench.data.file_pool import FileFailure, FilePool
 from hwbench.data.inventory import PREPARED, note_prepared
 from hwbench.data.listings import DataListing, SplitVideo
+from hwbench.data.readers.class_order import CLASS_FOLDERS
 from hwbench.data.readers.directions import DIRECTIONAL
 from hwbench.data.readers.frame_rates import JOURNAL as JOURNAL
-from hwbench.data.readers.frame_rates import write_frame_rates
+from hwbench.data.readers.frame_rates import prepared_values, write_frame_rates
 from hwbench.data.reencoding import REVISION, PreparedVideo, PrepareSettings, PrepareTask, is_sound, prepare_video
 from hwbench.errors import InvalidFile, InvalidValue, UsageError, WorkspaceError
 from hwbench.locks import try_flock
@@ -90,6 +91,8 @@ def plan_videos(listing: DataListing, settings: PrepareSettings) -> list[Planned
     """
     check_preparable(listing)
     folders, numbered = _class_folders(listing), _is_numbered(listing, settings)
+    if numbered:
+        _check_numbers(listing)
     names: Counter[str] = Counter()
     taken: set[str] = set()
     planned = []
@@ -142,12 +145,13 @@ def prepare_data(
         UsageError: The folder holds something else.
         WorkspaceError: The folder cannot be written, or another process prepares it.
     """
-    planned = plan_videos(listing, settings)
+    planned, alphabetical = plan_videos(listing, settings), _is_alphabetical(out, listing)
     with PreparedFolder(out) as folder:
         folder.keep_only({str(one.target) for one in planned})
         prepared = folder.prepare(planned, settings, jobs=jobs, time_limit_s=time_limit_s, progress=progress)
-        prepared.notes = _write_classes(out, listing, planned, settings)
-        finish(workspace, listing, settings, prepared)
+        prepared.notes = _write_classes(out, listing, planned, settings, alphabetical=alphabetical)
+        classes = () if alphabetical else tuple(_class_folders(listing).values())
+        finish(workspace, listing, settings, prepared, classes)
     return prepared
 
 
@@ -364,10 +368,33 @@ def _is_numbered(listing: DataListing, settings: PrepareSettings) -> bool:
     return settings.form == "videos" and listing.classes == tuple(map(str, range(len(listing.classes))))
 
 
+def _check_numbers(listing: DataListing) -> None:
+    """Raises InvalidFile where a list for training would not know the number of a class."""
+    last = {side: max((int(one.listed.labels[0]) for one in listing.videos if one.split == side), default=-1)
+            for side in ("train", "val")}  # fmt: skip
+    if last["val"] > last["train"]:
+        raise InvalidFile(
+            f"{listing.data}: class {last['val']} has videos for validation and none for training, and lists "
+            "of numbers end with those to train on; prepare it with --frames or --shards"
+        )
+
+
+def _is_alphabetical(out: Path, listing: DataListing) -> bool:
+    """Whether a folder of an earlier version stays without the order of its classes: trainings know them by its own."""
+    before = prepared_values(out)
+    labels = {side: {one.listed.label for one in listing.videos if one.split == side} for side in ("train", "val")}
+    return bool(before) and CLASS_FOLDERS not in before and labels["val"] <= labels["train"]
+
+
 def _write_classes(
-    out: Path, listing: DataListing, planned: Sequence[PlannedVideo], settings: PrepareSettings
+    out: Path,
+    listing: DataListing,
+    planned: Sequence[PlannedVideo],
+    settings: PrepareSettings,
+    *,
+    alphabetical: bool,
 ) -> tuple[str, ...]:
-    """Keeps the numbers of the classes where they are not alphabetical; what cannot be kept is told."""
+    """Lists for classes that are called by their numbers; tells which class has another name, or another number."""
     folders = _class_folders(listing)
     notes = [f"class {name!r} is in folder {folder!r}" for name, folder in folders.items() if name != folder]
     numbered = _is_numbered(listing, settings)
@@ -382,13 +409,19 @@ def _write_classes(
             write_text(file, "".join(lines))
         else:  # of a version that wrote them for other numbers
             file.unlink(missing_ok=True)
-    if not numbered and list(folders.values()) != sorted(folders.values()):
+    if alphabetical and not numbered and list(folders.values()) != sorted(folders.values()):
         notes.append("classes are numbered in alphabetical order, others than in the original")
     return tuple(notes)
 
 
-def finish(workspace: Workspace, listing: DataListing, settings: PrepareSettings, prepared: PreparedData) -> None:
-    """Writes what the folder holds, and the rates of its folders of images."""
+def finish(
+    workspace: Workspace,
+    listing: DataListing,
+    settings: PrepareSettings,
+    prepared: PreparedData,
+    class_folders: Sequence[str] = (),
+) -> None:
+    """Writes what the folder holds, with its folders in the order of the classes, and the rates of those of images."""
     write_frame_rates(prepared.out, prepared.rates)
     counts = ", ".join(f"{count} {split}" for split, count in prepared.videos.items())
     summary = (
@@ -406,6 +439,7 @@ def finish(workspace: Workspace, listing: DataListing, settings: PrepareSettings
         "failed": len(prepared.failed),
         "settings": asdict(settings),
         "av": av.__version__,
+        **({CLASS_FOLDERS: list(class_folders)} if class_folders else {}),
     }
     write_text(prepared.out / PREPARED, json.dumps(values, indent=2) + "\n")
     note_prepared(workspace, prepared.out)

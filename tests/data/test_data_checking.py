@@ -507,6 +507,19 @@ def test_a_list_that_would_be_another_data_set_is_refused(files: tuple[str, ...]
     assert len(str(error.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize(("labels", "refused"), [(("run", "jump"), True), (("0", "1"), True), (("1", "0"), False)])
+def test_lists_that_training_would_refuse_are_not_written(labels: tuple[str, str], refused: bool) -> None:
+    videos = tuple(
+        SplitVideo(ListedVideo(Path(f"{one}.mp4"), one), side) for one, side in zip(labels, ("train", "val"))
+    )
+    found = DataListing("x", Path(), videos, tuple(sorted(labels)), own_split=True)
+    if not refused:
+        check_target(found, Path("clean"))
+        return
+    with pytest.raises(UsageError, match=f"class '{labels[1]}' has videos for validation and none for training"):
+        check_target(found, Path("clean"))
+
+
 # Work for the pool: of a module, as it must be.
 def work_on(task: str) -> str:
     if task == "hang":

@@ -431,6 +431,65 @@ def test_class_folders_with_numbers_stay_those_classes(
     assert read_splits(tmp_path / "out").train.classes == before.train.classes == ("100", "2", "30")
 
 
+def own_classes(make_video: MakeVideo, root: Path) -> Path:
+    """UCF101 with class numbers of its own order, and a class that only the list for testing has."""
+    names = {"walk": 3, "run": 2, "jump": 1, "climb": 1}
+    for label, count in names.items():
+        for index in range(count):
+            make_video(f"ucf/{label}/v_{label}_g0{index + 1}_c01.avi", count=8 + index)
+    (root / "ucf" / "classInd.txt").write_text("".join(f"{i} {name}\n" for i, name in enumerate(names, start=1)))
+    train = [f"{label}/v_{label}_g01_c01.avi {number}\n" for number, label in enumerate(names, 1) if label != "jump"]
+    test = [f"{label}/v_{label}_g02_c01.avi\n" for label in ("walk", "run")] + ["jump/v_jump_g01_c01.avi\n"]
+    (root / "ucf" / "trainlist01.txt").write_text("".join(train))
+    (root / "ucf" / "testlist01.txt").write_text("".join(test))
+    return root / "ucf"
+
+
+@pytest.mark.parametrize("form", ["videos", "frames"])
+def test_classes_keep_their_order_and_one_without_videos_to_train_on_is_read(
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path, form: Form
+) -> None:
+    data, out = own_classes(make_video, tmp_path), tmp_path / "out"
+    before = read_splits(data)
+    assert before.train.classes == ("walk", "run", "jump", "climb")
+    assert prepare(workspace, data, out, PrepareSettings(form=form, short_side=32)).notes == ()
+    after = read_splits(out)
+    assert (after.train.classes, after.val.classes) == (before.train.classes, before.val.classes)
+    assert sorted(after.train.labels) == sorted(before.train.labels) == [0, 1, 3]
+    assert sorted(after.val.labels) == sorted(before.val.labels) == [0, 1, 2]
+    reader = get("frames" if form == "frames" else "folders")
+    assert reader.read(out / "val").classes == before.train.classes
+    added = make_video("added.mp4", count=9)
+    target = out / "train" / "added" / "one"
+    target.parent.mkdir()
+    encode(added, target if form == "frames" else target.with_suffix(".mp4"), PrepareSettings(form=form, short_side=32))
+    assert read_splits(out).train.classes == (*before.train.classes, "added")
+
+
+def test_a_folder_of_an_older_version_keeps_the_numbers_that_trainings_know(
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path
+) -> None:
+    data, out = own_classes(make_video, tmp_path), tmp_path / "out"
+    (data / "testlist01.txt").write_text("walk/v_walk_g02_c01.avi\n")
+    prepare(workspace, data, out)
+    values = json.loads((out / "prepared.json").read_text())
+    del values["class_folders"]
+    (out / "prepared.json").write_text(json.dumps(values))  # as before
+    assert read_splits(out).train.classes == ("climb", "run", "walk")
+    again = prepare(workspace, data, out)
+    assert again.notes == ("classes are numbered in alphabetical order, others than in the original",)
+    assert read_splits(out).train.classes == ("climb", "run", "walk")
+
+
+def test_numbers_that_lists_would_not_know_are_refused_before_the_work(workspace: Workspace, tmp_path: Path) -> None:
+    videos = (SplitVideo(ListedVideo(Path("a.mp4"), "0"), "train"), SplitVideo(ListedVideo(Path("b.mp4"), "1"), "val"))
+    listing = DataListing("x", tmp_path, videos, ("0", "1"), own_split=True)
+    with pytest.raises(InvalidFile, match=r"class 1 has videos for validation and none .* with --frames or --shards"):
+        prepare_data(workspace, listing, tmp_path / "out", SMALL, jobs=0, time_limit_s=60)
+    assert not (tmp_path / "out").exists()
+    assert plan_videos(listing, PrepareSettings(form="frames"))
+
+
 def test_names_that_no_line_holds_become_others_where_lists_keep_the_numbers_of_classes(
     workspace: Workspace, make_video: MakeVideo, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hwbench.data.readers.base import ListedVideo, Listing, readers
+from hwbench.data.readers.class_order import prepared_classes
 from hwbench.data.readers.media_index import ENDINGS
 from hwbench.data.readers.sides import TEST, TRAIN, VAL, side_of, side_of_word
 from hwbench.data.readers.sides import listed as in_words
@@ -36,10 +37,11 @@ class ClassFolders:
             raise InvalidFile(f"{path}: expected a folder with one folder of videos per class, got a file")
         train, val = sides(path, _is_video)
         videos, fault = _classes(train)
+        classes = prepared_classes(path, videos)
         if val is None:
-            return Listing(videos, fault=fault)
+            return Listing(videos, classes=classes, fault=fault)
         to_validate, more = _classes(val)
-        return Listing(videos, to_validate, notes=_left_out(path, train, val), fault=fault or more)
+        return Listing(videos, to_validate, classes, notes=_left_out(path, train, val), fault=fault or more)
 
 
 def sides(path: Path, is_video: Callable[[Path], bool]) -> tuple[Path, Path | None]:
