@@ -145,7 +145,7 @@ class TrainRequest:
         from hwbench.training.recipe_files import RecipeFile, parse_settings
 
         tuning = {"epochs": QAT_EPOCHS, "optimizer": "sgd", "learning_rate": QAT_RATE} if self.qat else {}
-        file = RecipeFile.of(tuning) if self.recipe is None else RecipeFile.named(self.recipe)
+        file = RecipeFile.of({}) if self.recipe is None else RecipeFile.named(self.recipe)
         typed = {
             "epochs": self.epochs,
             "batch_size": self.batch_size,
@@ -160,7 +160,7 @@ class TrainRequest:
             "test_crops": self.crops,
         }
         given = {name: value for name, value in typed.items() if value is not None}
-        return file.with_default(seed=default_seed).recipe({**parse_settings(self.settings), **given})
+        return file.with_default(seed=default_seed, **tuning).recipe({**parse_settings(self.settings), **given})
 
 
 def check_crops(crops: int) -> None:

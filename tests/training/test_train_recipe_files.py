@@ -72,6 +72,23 @@ def test_an_optimizer_brings_its_usual_rate_momentum_and_decay() -> None:
     assert (tuned.optimizer, tuned.learning_rate, tuned.momentum) == ("sgd", 0.01, 0.9)
 
 
+def test_a_file_leaves_what_it_does_not_name_to_fine_tuning_with_rounding(tmp_path: Path) -> None:
+    def tuned(*rows: str, **options: object) -> tuple[object, ...]:
+        file = tmp_path / "own.toml"
+        file.write_text("\n".join(("schema = 1", *rows)))
+        recipe = request(qat=True, recipe=str(file), **options)
+        assert request(qat=True, settings=tuple(row.replace('"', "") for row in rows), **options) == recipe
+        return recipe.epochs, recipe.optimizer, recipe.learning_rate, recipe.momentum
+
+    assert tuned() == (2, "sgd", 0.01, 0.9)
+    assert tuned("epochs = 5") == (5, "sgd", 0.01, 0.9)
+    assert tuned("learning_rate = 0.5", epochs=3) == (3, "sgd", 0.5, 0.9)
+    assert tuned('optimizer = "adamw"') == (2, "adamw", 0.01, 0.9)
+    assert tuned('optimizer = "muon"') == (2, "muon", 0.01, 0.95)
+    for name in ("finetune", "mvit", "slowfast", "x3d"):  # which name their rates and lengths
+        assert request(qat=True, recipe=name) == request(recipe=name)
+
+
 def test_options_override_settings_and_these_the_file() -> None:
     recipe = request(recipe="x3d", epochs=3, settings=("epochs=9", "dropout=0.1"), batch_size=16)
     assert (recipe.epochs, recipe.dropout, recipe.precise_bn) == (3, 0.1, 200)
