@@ -267,7 +267,7 @@ def train_network(
             splits = _open_splits(data, workspace, recipe.seed, listener)
             network = _with_classes_of(splits, network, workspace, architecture)
             network = (network.causal() if causal else network).with_channels(reading.channels)
-            clip, card = _clip(network, span, stride), card_name(architecture)
+            clip, card = asked_clip(network, span, stride), card_name(architecture)
             if given is not None:
                 sheet = None if card is None else load_card(workspace, card)
                 clip, picture, normalisation = given.seen(network, clip, sheet)
@@ -383,7 +383,8 @@ def _open_splits(data: str, workspace: Workspace, seed: int, listener: Listener)
     return splits
 
 
-def _clip(network: Network, span: str | None, stride: int | None) -> ClipSpec | None:
+def asked_clip(network: Network, span: str | None, stride: int | None) -> ClipSpec | None:
+    """How clips of a network are cut: as asked for, or as its space chose; None leaves that to the data."""
     from hwbench.data import ClipSpec
 
     if span is None and stride is None:

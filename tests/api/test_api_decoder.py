@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from micro_workspace import NETWORK, VIDEOS, make
+from micro_workspace import NETWORK, SPACE, VIDEOS, make
 
 import hwbench
 from hwbench.api.models import resolve_model
@@ -55,6 +55,21 @@ def test_a_page_is_made_with_it(opened: list[str]) -> None:
     videos = hwbench.show_data(request).videos
     assert set(opened) == set(videos)
     assert len(opened) >= 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [({}, "4 frames over 0.3 s"), ({"span": "1 s"}, "4 frames over 1.0 s"), ({"stride": 2}, "4x2")],
+)
+def test_a_page_shows_clips_of_the_span_that_a_space_chose(
+    inside: Workspace, asked: dict[str, Any], shown: str
+) -> None:
+    text = SPACE.replace('"micro"', '"spans"').replace("[input]", "[input]\nspan_s = [0.3, 2]")
+    (inside.root / "search_spaces" / "spans.toml").write_text(text)
+    key = NETWORK.replace("micro:", "spans:").replace(",resolution=32", ",resolution=32,span_s=0.3")
+    request = hwbench.ShowDataRequest(data=VIDEOS, architecture=key, per_class=1, most_classes=1, **asked)
+    page = hwbench.show_data(request).page.read_text()
+    assert f"{shown}, 32 x 32 pixels" in page
 
 
 def test_an_export_calibrates_and_validates_with_it(inside: Workspace, opened: list[str]) -> None:

@@ -15,6 +15,7 @@ from hwbench.units import parse_duration
 
 if TYPE_CHECKING:
     from hwbench.data.clips import ClipSpec
+    from hwbench.specs import Network
     from hwbench.workspace import Workspace
 
 
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 class ShowDataRequest:
     """Write a page with what a network sees: clips of each class after the transforms of training and of a test.
 
-    Each clip has its label and the times of its frames. The page is one file that opens without a network. Of 400
-    classes with two videos each it has some 50 MB: --most-classes.
+    Each clip has its label and the times of its frames. Transforms of a recipe are not shown, nor how --weights
+    published cuts clips and scales frames. The page is one file that opens without a network. Of 400 classes with two
+    videos each it has some 50 MB: --most-classes.
     """
 
     data: str = option(argument=True, help=DATA_HELP)
@@ -32,7 +34,7 @@ class ShowDataRequest:
     per_class: int = option(default=2, min=1, max=100, help="Videos of each class.")
     most_classes: int = option(default=20, min=1, help="Classes to show, in the order of their numbers.")
     architecture: str | None = option(
-        default=None, help="Network whose input decides frames and size: a key, STUDY:best or zoo:NAME."
+        default=None, help="Network whose input decides frames, size and span: a key, STUDY:best or zoo:NAME."
     )
     frames: int | None = option(default=None, min=1, max=256, help="Frames of a clip; default: 4.")
     size: int | None = option(default=None, min=8, max=1024, help="Height and width of a clip; default: 160.")
@@ -51,11 +53,15 @@ class ShowDataRequest:
         if self.span is not None:
             parse_duration(self.span, name="--span")
 
-    def clip(self, frames: int) -> ClipSpec:
-        """How clips of so many frames are cut."""
+    def clip(self, frames: int, network: Network | None = None) -> ClipSpec:
+        """How clips of so many frames are cut: for a network as a training from random weights cuts them."""
         from hwbench.data.clips import ClipSpec
         from hwbench.data.sources import default_clip
 
+        if network is not None:
+            from hwbench.api.train import asked_clip
+
+            return asked_clip(network, self.span, self.stride) or default_clip(self.data, frames)
         if self.span is not None:
             return ClipSpec(frames, span_s=parse_duration(self.span))
         return ClipSpec(frames, stride=self.stride) if self.stride else default_clip(self.data, frames)
@@ -117,8 +123,7 @@ def show_data(
     from hwbench.workspace import Workspace
 
     workspace = Workspace.at(workspace)
-    frames, height, width = _input(request, workspace)
-    clip = request.clip(frames)
+    clip, (height, width) = _seen(request, workspace)
     split: Any = request.split
     how: dict[str, Any] = {"split": split, "size": (height, width), "clip": clip, "seed": request.seed}
     how["reading"] = reading_of(request.decoder, modality=request.modality)
@@ -145,19 +150,19 @@ def show_data(
         page=request.out,
         data=request.data,
         split=request.split,
-        clip=(frames, height, width),
+        clip=(clip.frames, height, width),
         videos=tuple(video.name for video in shown),
         classes=len(classes),
         unreadable=unreadable,
     )
 
 
-def _input(request: ShowDataRequest, workspace: Workspace) -> tuple[int, int, int]:
-    """Frames, height and width of a clip."""
+def _seen(request: ShowDataRequest, workspace: Workspace) -> tuple[ClipSpec, tuple[int, int]]:
+    """How clips are cut, and their height and width."""
     if request.architecture is None:
         size = request.size or 160
-        return request.frames or 4, size, size
+        return request.clip(request.frames or 4), (size, size)
     from hwbench.api.models import resolve_model
 
-    clip = resolve_model(workspace, request.architecture, num_classes=2).input  # classes do not change what it sees
-    return clip.t, clip.h, clip.w
+    network = resolve_model(workspace, request.architecture, num_classes=2)  # classes do not change what it sees
+    return request.clip(network.input.t, network), (network.input.h, network.input.w)
