@@ -8,14 +8,16 @@ campaign turns that into a row with outcome ``build``.
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 from hwbench.errors import HwbenchError, InvalidValue, MissingDependency, UnsupportedModule
-from hwbench.registry import Registry, class_with, package_of
-from hwbench.runtimes.capabilities import Capabilities
+from hwbench.printable import shown
+from hwbench.registry import Registry, class_with, instance_of, package_of
+from hwbench.runtimes.capabilities import Capabilities, FileFormat
 from hwbench.specs import STREAM, Artifact, Precision, Workload
 
 if TYPE_CHECKING:
@@ -174,9 +176,24 @@ def single(example: Example, what: str) -> torch.Tensor:
     return example
 
 
-runtimes: Registry[type[Runtime]] = Registry(
-    "runtime", entry_points="hwbench.runtimes", expects=class_with("name", "capabilities", "build")
-)
+def _a_runtime(item: object) -> str:
+    """Expects a class with capabilities whose files and packages can be read: all commands that take a file read them."""
+    if wrong := class_with("name", "capabilities", "build")(item):
+        return wrong
+    known = cast("type[Runtime]", item).capabilities
+    if wrong := instance_of(Capabilities)(known):
+        return f"capabilities: {wrong}"
+    if wrong := instance_of(FileFormat)(known.files):
+        return f"capabilities.files: {wrong}"
+    if not isinstance(known.suffix, str) or not re.fullmatch(r"\.[^/]+", known.suffix):
+        return f"capabilities.files: expected an ending such as '.pt2', got {shown(known.suffix)}"
+    packages: object = known.packages
+    if not isinstance(packages, tuple) or not packages or not all(isinstance(one, str) and one for one in packages):
+        return f"capabilities.packages: expected names of distributions, the engine first, got {shown(packages)}"
+    return ""
+
+
+runtimes: Registry[type[Runtime]] = Registry("runtime", entry_points="hwbench.runtimes", expects=_a_runtime)
 
 
 def loading() -> dict[str, Capabilities]:

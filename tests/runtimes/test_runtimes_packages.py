@@ -125,6 +125,38 @@ for refuse in (get("onnx").require_streams, lambda: get("onnx").require_precisio
     assert f"runtime '{name}' of the package oldplugs does not load" in said
 
 
+UNREADABLE = """
+from hwbench.runtimes import Capabilities, FileFormat, Runtime
+
+class Other(Runtime):
+    name = "{name}"
+    capabilities = {capabilities}
+"""
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "said"),
+    [
+        ("dict(files='.odd')", "capabilities: expected a Capabilities, got a dict"),
+        ("property(lambda self: None)", "capabilities: expected a Capabilities, got a property"),
+        ("Capabilities(('torch',), '.odd', 'm:M')", "capabilities.files: expected a FileFormat, got a str"),
+        ("Capabilities(('torch',), FileFormat('odd'), 'm:M')", "expected an ending such as '.pt2', got 'odd'"),
+        ("Capabilities(('torch',), FileFormat('.'), 'm:M')", "expected an ending such as '.pt2', got '.'"),
+        ("Capabilities((), FileFormat('.odd'), 'm:M')", "expected names of distributions, the engine first, got ()"),
+        ("Capabilities('torch', FileFormat('.odd'), 'm:M')", "the engine first, got 'torch'"),
+    ],
+)
+def test_capabilities_that_cannot_be_read_stop_the_name_of_their_runtime_only(
+    site: Site, capabilities: str, said: str
+) -> None:
+    site.offer("odd", UNREADABLE.format(name="odd", capabilities=capabilities), "odd-package")
+    refused = "try:\n    get('odd')\nexcept Exception as error:\n    print(type(error).__name__, error)"
+    pte, own, told = site.printed(f"print(of_file(Path('a.pte')))\nprint(*exporting())\n{refused}")
+    assert (pte, own) == ("executorch", "executorch litert onnx openvino torchscript")
+    assert told.startswith("MissingDependency runtime 'odd' of the package odd-package (odd_runtime:Other): ")
+    assert said in told
+
+
 def test_the_suite_tells_an_ending_that_another_runtime_has(site: Site) -> None:
     site.offer("zzz", RUNTIME.format(name="zzz", suffix=".ts"), "ts-slow")
     suite = """
