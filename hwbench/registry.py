@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from hwbench.errors import HwbenchError, MissingDependency, UnknownName
-from hwbench.printable import printable
+from hwbench.printable import printable, shown
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -116,12 +116,15 @@ class Registry(Generic[T]):
             (``name = "package.module:thing"``). One is loaded when its name is asked for; a thing of hwbench's own
             keeps its name.
         expects: What such a package has to offer: ``instance_of``, ``class_with`` or ``a_callable``; None: anything.
+        named: Each thing says its name itself, as ``name``, and is found by it; an entry point of another name is
+            refused.
     """
 
-    def __init__(self, kind: str, entry_points: str = "", expects: Check | None = None) -> None:
+    def __init__(self, kind: str, entry_points: str = "", expects: Check | None = None, *, named: bool = False) -> None:
         self.kind = kind
         self.entry_points = entry_points
         self._expects = expects
+        self._named = named
         self._modules: dict[str, str] = {}
         self._items: dict[str, T] = {}
         self._offered: dict[str, tuple[T, str]] = {}  # items of other packages, with what messages call each
@@ -147,7 +150,7 @@ class Registry(Generic[T]):
 
         Raises:
             UnknownName: Nothing has that name.
-            MissingDependency: The package that offers it does not load, or offers a thing of another kind.
+            MissingDependency: The package that offers it does not load, or offers a thing of another kind or name.
         """
         if name not in self._items:
             if name not in self:
@@ -222,7 +225,10 @@ class Registry(Generic[T]):
                 raise
             cause = f"{type(error).__name__}: {error}"
             raise MissingDependency(f"{title} does not load ({point.value}): {cause}; {mend}") from error
-        if self._expects is not None and (wrong := self._expects(item)):
+        wrong = self._expects(item) if self._expects is not None else ""
+        if not wrong and self._named and (own := getattr(item, "name", None)) != name:
+            wrong = f"expected the name of the entry point, {name!r}, as its name, got {shown(own)}"
+        if wrong:
             raise MissingDependency(f"{title} ({point.value}): {wrong}; {mend}")
         self._items[name] = item
         self._offered[name] = item, title

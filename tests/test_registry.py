@@ -158,6 +158,53 @@ def test_an_entry_point_of_the_wrong_kind_is_told_by_name(place, thing, said, tm
     assert str(caught.value).endswith("mend it, or remove it: python -m pip uninstall plugins")
 
 
+RENAMED = """
+from hwbench.runtimes import Capabilities, FileFormat, Runtime
+from hwbench.spaces.families import X3d
+from hwbench.specs.kinds.conv import ConvKind
+
+
+class Exported(Runtime):
+    name = "exported"
+    capabilities = Capabilities(("torch",), FileFormat(".pt2"), "m:M")
+
+
+class Fused(ConvKind):
+    name = "fused"
+
+
+class Plain(X3d):
+    name = "plain"
+
+
+class Unnamed(ConvKind):
+    name = None
+
+
+fused, plain, unnamed = Fused(), Plain(), Unnamed()
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "thing", "own"),
+    [
+        ("hwbench.runtimes.base:runtimes", "Exported", "exported"),
+        ("hwbench.spaces.families:families", "plain", "plain"),
+        ("hwbench.specs.kind:block_kinds", "fused", "fused"),
+        ("hwbench.specs.kind:block_kinds", "unnamed", None),
+    ],
+)
+def test_an_entry_point_is_called_as_the_thing_that_it_offers(place, thing, own, tmp_path, monkeypatch):
+    module, _, name = place.partition(":")
+    asked = getattr(importlib.import_module(module), name)
+    offer(monkeypatch, tmp_path, asked, RENAMED, {"other": thing, **({own: thing} if own else {})})
+    with pytest.raises(MissingDependency) as caught:
+        asked.get("other")
+    said = f"expected the name of the entry point, 'other', as its name, got {own!r}; mend it, or remove it: "
+    assert str(caught.value).startswith(f"{asked.kind} 'other' of the package plugins ({MODULE}:{thing}): {said}")
+    assert own is None or asked.get(own).name == own
+
+
 def test_a_device_over_a_transport_of_the_wrong_kind_leaves_the_others_listed(tmp_path, monkeypatch):
     offer(monkeypatch, tmp_path, transports, CODE, {"wrong": "function"})
     workspace = Workspace.create(tmp_path / "bench")

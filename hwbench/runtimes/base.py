@@ -193,7 +193,9 @@ def _a_runtime(item: object) -> str:
     return ""
 
 
-runtimes: Registry[type[Runtime]] = Registry("runtime", entry_points="hwbench.runtimes", expects=_a_runtime)
+runtimes: Registry[type[Runtime]] = Registry(
+    "runtime", entry_points="hwbench.runtimes", expects=_a_runtime, named=True
+)
 
 
 def loading() -> dict[str, Capabilities]:

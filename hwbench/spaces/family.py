@@ -131,4 +131,6 @@ def only(family: Family, choice: Mapping[str, Any]) -> StageChoice:
     return StageChoice(values, names, constants)
 
 
-families: Registry[Family] = Registry("family", entry_points="hwbench.families", expects=instance_of(Family))
+families: Registry[Family] = Registry(
+    "family", entry_points="hwbench.families", expects=instance_of(Family), named=True
+)

@@ -119,7 +119,7 @@ class UnknownKind(BlockKind):
 
 
 block_kinds: Registry[BlockKind] = Registry(
-    "kind of block", entry_points="hwbench.kinds", expects=instance_of(BlockKind)
+    "kind of block", entry_points="hwbench.kinds", expects=instance_of(BlockKind), named=True
 )
 _UNKNOWN = UnknownKind()
 
