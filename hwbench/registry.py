@@ -125,6 +125,7 @@ class Registry(Generic[T]):
         self.entry_points = entry_points
         self._expects = expects
         self._named = named
+        self._reserved: set[str] = set()
         self._modules: dict[str, str] = {}
         self._items: dict[str, T] = {}
         self._offered: dict[str, tuple[T, str]] = {}  # items of other packages, with what messages call each
@@ -144,6 +145,10 @@ class Registry(Generic[T]):
     def defer(self, modules: Mapping[str, str]) -> None:
         """Names things of hwbench's own, each with the module that registers it; imported when a name is asked for."""
         self._modules.update(modules)
+
+    def reserve(self, names: Iterable[str]) -> None:
+        """Names that mean something of hwbench's own and are no things here: no other package takes them."""
+        self._reserved.update(names)
 
     def get(self, name: str) -> T:
         """The thing called ``name``.
@@ -186,7 +191,8 @@ class Registry(Generic[T]):
 
     def is_own(self, name: str) -> bool:
         """Whether the thing called ``name`` is hwbench's own, which no other package replaces. Loads nothing."""
-        return name in self._modules or (name in self._items and name not in self._offered)
+        own = name in self._items and name not in self._offered
+        return own or name in self._modules or name in self._reserved
 
     def __contains__(self, name: str) -> bool:
         return name in self._items or name in self._modules or name in self._points
@@ -207,7 +213,7 @@ class Registry(Generic[T]):
             return {}
         from importlib.metadata import entry_points
 
-        found = tuple(entry_points(group=self.entry_points))
+        found = [point for point in entry_points(group=self.entry_points) if point.name not in self._reserved]
         return {point.name: point for point in reversed(found)}  # of two packages the first on the path
 
     def _load(self, name: str) -> None:

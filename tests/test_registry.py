@@ -13,6 +13,7 @@ from hwbench.data.readers import readers
 from hwbench.devices import transports
 from hwbench.errors import MissingDependency, UnknownName
 from hwbench.registry import Registry, package_of
+from hwbench.spaces.families import MEMBERS, families
 from hwbench.workspace import Workspace
 
 GROUP = "hwbench.tested"
@@ -89,6 +90,15 @@ def test_a_name_of_our_own_cannot_be_taken(group, asked, tmp_path):
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_the_name_of_a_member_of_a_family_cannot_be_taken(name, tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, families, RENAMED, {name: "plain", "plain": "plain"})
+    assert (families.is_own(name), families.point(name), name in families) == (True, None, False)
+    assert set(families.names()) & {name, "plain"} == {"plain"}
+    with pytest.raises(UnknownName):
+        families.get(name)
 
 
 def test_what_does_not_load_is_left_out_and_our_own_comes_first(registry):

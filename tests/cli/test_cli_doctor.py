@@ -212,6 +212,7 @@ def test_plugins_are_listed_with_what_keeps_one_from_being_used(workspace, tmp_p
         ("hwbench.samplers", "tpe"): "first",
         ("hwbench.runtimes", "gone"): "no_such_module_of_first.part",
         ("hwbench.evaluators", "odd"): "'",
+        ("hwbench.families", "i3d"): "first",
         ("hwbench.sampler", "axis"): "first",
         ("nothwbench.sampler", "axis"): "first",
     }
@@ -222,6 +223,7 @@ def test_plugins_are_listed_with_what_keeps_one_from_being_used(workspace, tmp_p
     remove = "remove it: python -m pip uninstall first"
     expected = {
         ("hwbench.evaluators:odd", False): ('there is no module "\'"', f"mend it, or {remove}"),
+        ("hwbench.families:i3d", False): ("hwbench's own family of that name is taken", remove),
         ("hwbench.readers:mine", True): ("of the package first (first:thing)", ""),
         ("hwbench.readers:mine", False): (
             "of the package later (later:thing); that of the package first is taken",

@@ -16,5 +16,6 @@ for family in (X3d(), E3d(), R2plus1d(), Resnet(), SlowFast(), SqueezeTime(), Mv
 # What files may say, too: a family by the name of a network that is a member of it, as its paper calls that. Cards of
 # EfficientX3d differ from those of X3D in their published weights.
 MEMBERS = {"efficient-x3d": "x3d", "c2d": "resnet", "i3d": "resnet", "slow": "resnet", "csn": "resnet"}
+families.reserve(MEMBERS)
 
 __all__ = ["MEMBERS", "ByHand", "E3d", "Mvit", "R2plus1d", "Resnet", "SlowFast", "SqueezeTime", "X3d", "families"]
