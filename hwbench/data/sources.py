@@ -20,7 +20,7 @@ from hwbench.data.flow_stream import FLOW_NORMALISATION, FlowTransform
 from hwbench.data.flow_views import check_followed
 from hwbench.data.generation import SPLITS, generate
 from hwbench.data.info_index import InfoIndex
-from hwbench.data.readers import Listing, Reader, read, reader_of
+from hwbench.data.readers import Listing, Reader, read, reader_of, readers
 from hwbench.data.readers import get as get_reader
 from hwbench.data.reading import READING, Reading
 from hwbench.data.transforms import (
@@ -39,8 +39,9 @@ from hwbench.workspace import STATE, Workspace
 
 Split = Literal["train", "val"]
 
-# Two letters at least: C:\\clips is a path.
+# What is taken for the name of a reader that there is not. Two letters at least: C:\\clips is a path.
 _READER = re.compile(r"[a-z][a-z0-9-]+")
+readers.reserve((SYNTHETIC,))
 
 # The X3D recipes look at 1.6 s (XS) to 2.7 s (M) of a video.
 _SPAN_S = 2.0
@@ -98,7 +99,7 @@ def _named(data: str) -> tuple[Reader | None, Path]:
     if not data.strip():
         raise UnknownName("the name of the data is empty")
     whole = Path(data).expanduser()
-    if whole.exists() or not colon or not _READER.fullmatch(name):
+    if whole.exists() or not colon or not (name in readers or _READER.fullmatch(name)):
         return None, whole
     place, options = Path(rest).expanduser(), ""
     if not place.exists():

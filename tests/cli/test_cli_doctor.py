@@ -209,6 +209,7 @@ def test_plugins_are_listed_with_what_keeps_one_from_being_used(workspace, tmp_p
     install(monkeypatch, tmp_path / "b", "later", {("hwbench.readers", "mine"): "later"})
     points = {
         ("hwbench.readers", "mine"): "first",
+        ("hwbench.readers", "synthetic"): "first",
         ("hwbench.samplers", "tpe"): "first",
         ("hwbench.runtimes", "gone"): "no_such_module_of_first.part",
         ("hwbench.evaluators", "odd"): "'",
@@ -225,6 +226,7 @@ def test_plugins_are_listed_with_what_keeps_one_from_being_used(workspace, tmp_p
         ("hwbench.evaluators:odd", False): ('there is no module "\'"', f"mend it, or {remove}"),
         ("hwbench.families:i3d", False): ("hwbench's own family of that name is taken", remove),
         ("hwbench.readers:mine", True): ("of the package first (first:thing)", ""),
+        ("hwbench.readers:synthetic", False): ("hwbench's own reader of data of that name is taken", remove),
         ("hwbench.readers:mine", False): (
             "of the package later (later:thing); that of the package first is taken",
             "give it another name, or remove it: python -m pip uninstall later",

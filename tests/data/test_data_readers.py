@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from plugin_packages import offer
 
 from hwbench.data import open_splits
 from hwbench.data.readers import OWN, reader_of, readers
@@ -83,6 +84,30 @@ def test_wrong_names_and_paths_say_what_to_write(
     with pytest.raises(error) as raised:
         open_splits(Workspace.create(tmp_path / "workspace"), data)
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["My_Reader", "my.reader", "my_reader", "r", "C"])
+def test_a_reader_is_found_by_every_name_that_is_listed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(
+        monkeypatch,
+        tmp_path,
+        readers,
+        "from hwbench.data.readers.folders import ClassFolders\n",
+        {name: "ClassFolders"},
+    )
+    workspace = Workspace.create(tmp_path / "workspace")
+    folders(tmp_path / "clips")
+    assert name in readers.names()
+    assert len(open_splits(workspace, f"{name}:{tmp_path / 'clips'}").train) == 4
+    with pytest.raises(UnknownName, match="no data at D:/clips"):
+        open_splits(workspace, "D:/clips")
+
+
+def test_no_reader_is_called_as_the_sets_of_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, tmp_path, readers, "", {"synthetic": "Reader"})
+    assert (readers.is_own("synthetic"), "synthetic" in readers.names()) == (True, False)
 
 
 def test_lists_and_tables_of_other_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
