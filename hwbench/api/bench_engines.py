@@ -175,6 +175,7 @@ def engines_for(
     """
     from hwbench.measure.device_runner import check_runtime
     from hwbench.runtimes import get, names, without_choice
+    from hwbench.runtimes.base import version_of
 
     able, left_out = [], []
     for name in names():
@@ -184,7 +185,7 @@ def engines_for(
             if streaming:
                 runtime.require_streams()
             check_runtime(device, name)
-            runtime.version()
+            version_of(runtime)
             able.append(name)
         except HwbenchError as error:
             left_out.append(EngineFailure(name, without_choice(error)))

@@ -20,7 +20,7 @@ from hwbench.deploy.progress import ExportProgress, Watch
 from hwbench.deploy.source import ExportSource
 from hwbench.deploy.streams import StreamInputs
 from hwbench.errors import ParityFailed
-from hwbench.runtimes.base import Runtime
+from hwbench.runtimes.base import Runtime, version_of
 from hwbench.runtimes.capabilities import Quantiser
 from hwbench.runtimes.executorch.scheme import HISTOGRAM, OBSERVERS
 
@@ -112,7 +112,7 @@ class Int8Plan:
         tuned = self.original.fine_tuned
         if tuned is not None:
             return self.runtime.quantising(lambda *_: tuned.converted())
-        self.runtime.version()
+        version_of(self.runtime)
         with quiet():
             from hwbench.runtimes.executorch.quantize import converted, quantized
             from hwbench.runtimes.executorch.scheme import Scheme

@@ -47,6 +47,7 @@ from hwbench.deploy.streams import Replayed, Streaming, StreamInputs
 from hwbench.errors import DelegationFailed, InvalidValue, NotCalibrated
 from hwbench.measure.cache import file_sha256
 from hwbench.runtimes import DEFAULT, ModuleForm, Quantiser, Runtime, exporting, get, in_words, names
+from hwbench.runtimes.base import version_of
 from hwbench.specs import AUTO, STREAM, Artifact, Precision, Workload
 
 UNTRAINED = "random weights: nothing was learned that an accuracy could measure"
@@ -261,7 +262,7 @@ def _check(original: ExportSource, precision: Precision, calibration: Clips | No
     if precision not in runtime.capabilities.precisions:
         able = [precision.value for precision in runtime.capabilities.precisions]
         raise InvalidValue(f"--runtime {runtime.name} builds {in_words(able)}, not {precision}; name another precision")
-    runtime.version()  # that it is not installed is better known before anything is calibrated
+    version_of(runtime)  # that it is not installed is better known before anything is calibrated
     if precision is Precision.INT8 and calibration is None and original.fine_tuned is None:
         raise NotCalibrated(
             "int8 needs clips to take the ranges of activations from, none were given; add --calibrate DATA with "

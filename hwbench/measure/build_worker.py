@@ -64,9 +64,10 @@ def _start(name: str, modules: list[str]) -> Runtime:
         importlib.import_module(module)
     importlib.import_module("hwbench.models")
     from hwbench.runtimes import get
+    from hwbench.runtimes.base import version_of
 
     runtime = get(name)
-    runtime.version()  # raises where it is not installed
+    version_of(runtime)  # raises where it is not installed
     return runtime.for_tables()
 
 

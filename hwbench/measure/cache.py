@@ -27,7 +27,7 @@ from hwbench.locks import try_flock, without_locks
 from hwbench.ownership import check_own, is_own, keep_to_us, make_own_folder
 from hwbench.room import limit_bytes, stamp, trim_builds, use
 from hwbench.runtimes import get, runtimes
-from hwbench.runtimes.base import installed_version
+from hwbench.runtimes.base import installed_version, version_of
 from hwbench.runtimes.capabilities import ModuleForm
 from hwbench.specs import Artifact, DelegationReport, Workload
 from hwbench.specs.plugin_sources import package_digest, workload_digest
@@ -81,7 +81,7 @@ def engine_version(runtime: str) -> str:
         MissingDependency: The engine is not installed.
     """
     packages = get(runtime).capabilities.packages
-    return installed_version(packages[0]) if packages else get(runtime).version()
+    return installed_version(packages[0]) if packages else version_of(get(runtime))
 
 
 def building_version(runtime: str) -> str:
@@ -94,7 +94,7 @@ def building_version(runtime: str) -> str:
     try:
         return engine_version(runtime)
     except MissingDependency:
-        get(runtime).version()
+        version_of(get(runtime))
         raise
 
 

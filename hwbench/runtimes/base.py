@@ -177,7 +177,7 @@ def single(example: Example, what: str) -> torch.Tensor:
 
 
 def _a_runtime(item: object) -> str:
-    """Expects a class with capabilities whose files and packages can be read: all commands that take a file read them."""
+    """Expects a class whose capabilities tell files and packages, which every command that takes a file reads."""
     if wrong := class_with("name", "capabilities", "build")(item):
         return wrong
     known = cast("type[Runtime]", item).capabilities
@@ -193,9 +193,7 @@ def _a_runtime(item: object) -> str:
     return ""
 
 
-runtimes: Registry[type[Runtime]] = Registry(
-    "runtime", entry_points="hwbench.runtimes", expects=_a_runtime, named=True
-)
+runtimes: Registry[type[Runtime]] = Registry("runtime", entry_points="hwbench.runtimes", expects=_a_runtime, named=True)
 
 
 def loading() -> dict[str, Capabilities]:
@@ -224,10 +222,21 @@ def _one_of(able: Sequence[str]) -> str:
 
 def _installed(name: str) -> bool:
     try:
-        runtimes.get(name)().version()
-    except MissingDependency:
+        version_of(runtimes.get(name)())
+    except HwbenchError:
         return False
     return True
+
+
+def version_of(runtime: Runtime) -> str:
+    """``Runtime.version``; what that of another package raises is told with its name.
+
+    Raises:
+        MissingDependency: The engine is not installed.
+        HwbenchError: The runtime is of another package, and raises something else.
+    """
+    with runtimes.blaming(type(runtime)):
+        return runtime.version()
 
 
 def without_choice(error: HwbenchError) -> str:

@@ -125,6 +125,29 @@ for refuse in (get("onnx").require_streams, lambda: get("onnx").require_precisio
     assert f"runtime '{name}' of the package oldplugs does not load" in said
 
 
+def test_a_version_that_raises_leaves_the_other_engines_alone(site: Site) -> None:
+    code = RUNTIME.format(name="broken", suffix=".broken").replace('"broken_runtime:Model"', '"m:M", streams=True')
+    version = "\n    def version(self):\n        raise ImportError('libengine.so is missing')\n"
+    site.offer("broken", code + version, "broken-package")
+    refused = """
+from hwbench.api.bench_engines import engines_for
+from hwbench.devices import Device
+from hwbench.specs import Precision
+try:
+    get("onnx").require_streams()
+except Exception as error:
+    print(type(error).__name__, error)
+able, left_out = engines_for(Device("local", "local"), Precision.FP32)
+print(*able)
+print(*[one.reason for one in left_out if one.runtime == "broken"])
+"""
+    streams, able, reason = site.printed(refused)
+    assert streams.startswith("UnsupportedModule the onnx runtime builds no streams; choose another engine: --runtime ")
+    assert "broken" not in streams
+    assert {"executorch", "torch"} <= set(able.split())
+    assert reason == "runtime 'broken' of the package broken-package failed: ImportError: libengine.so is missing"
+
+
 UNREADABLE = """
 from hwbench.runtimes import Capabilities, FileFormat, Runtime
 
