@@ -5,14 +5,22 @@ import subprocess
 import sys
 
 import pytest
+from plugin_packages import offer
 
 import hwbench
 from hwbench.api.devices.trust import HostKeyAnswer, ShownHostKey, approve
-from hwbench.devices import load_device
+from hwbench.devices import leased, load_device, transports
 from hwbench.devices.known_hosts import HostKey
 from hwbench.errors import DeviceError, DeviceUnreachable, InvalidValue, MissingDependency, UnknownName
 from hwbench.runtimes import runners
 from hwbench.workspace import Workspace
+
+BEHIND = """
+from hwbench.devices.base import TransportKind
+from hwbench.devices.local import LocalTransport
+
+behind = TransportKind(lambda address: LocalTransport())
+"""
 
 
 class Person(hwbench.Listener):
@@ -133,6 +141,20 @@ def test_a_device_without_a_host_key_has_none_to_trust(workspace, box):
     trusted = hwbench.trust_device(hwbench.TrustDeviceRequest(name="box"), person, workspace=workspace)
     assert (trusted.known, trusted.host, trusted.to_json()["file"]) == (True, None, None)
     assert "this machine" in person.lines[0]
+
+
+def test_a_device_over_a_transport_of_another_package_is_listed_while_it_is_in_use(workspace, tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, transports, BEHIND, {"behind": "behind"})
+    file = workspace.root / "profiles" / "nice" / "device.toml"
+    file.parent.mkdir()
+    file.write_text('schema = 1\nname = "nice"\ntransport = "behind"\n')
+    with leased("behind:nice:local:here"):
+        listed = {one.name: one for one in hwbench.list_devices(workspace=workspace).devices}
+    assert (listed["nice"].transport, listed["nice"].holder) == ("behind", None)
+    person = Person()
+    hwbench.trust_device(hwbench.TrustDeviceRequest(name="nice"), person, workspace=workspace)
+    said = "device 'nice' has no host key to trust: it is reached by the transport 'behind', not by SSH"
+    assert person.lines == [said]
 
 
 KEY = HostKey("board", "ssh-ed25519", b"\0\0\0\x0bssh-ed25519" + bytes(36))

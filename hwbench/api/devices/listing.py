@@ -140,6 +140,8 @@ def _is(device: Device, identity: str) -> bool:
         return identity == transports.get(way).connect(device.address).identity
     if way == "adb":  # by the number of the unit, which the file has as a digest
         return place == device.options.get("serial") or hashlib.sha256(place.encode()).hexdigest()[:16] == device.unit
+    if way != "ssh":  # of another package, which only its transport tells
+        return False
     from hwbench.devices.route import route
 
     with contextlib.suppress(HwbenchError):

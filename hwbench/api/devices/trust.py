@@ -83,8 +83,8 @@ def trust_device(
 
 
 def _without_key(device: Device, listener: Listener) -> TrustDeviceResult:
-    local = device.transport_name == "local"
-    reason = "this machine" if local else "the phone asks on its screen for what it needs"
+    reasons = {"local": "this machine", "adb": "the phone asks on its screen for what it needs"}
+    reason = reasons.get(device.transport_name, f"it is reached by the transport {device.transport_name!r}, not by SSH")
     listener.say(f"device {device.name!r} has no host key to trust: {reason}")
     return TrustDeviceResult(device.name, device.transport_name)
 
