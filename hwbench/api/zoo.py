@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.models import card_name
 from hwbench.api.requests import option, request
-from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.errors import HwbenchError, InvalidValue
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,7 +110,7 @@ def list_zoo(
     *,
     workspace: Workspace | str | Path | None = None,
 ) -> ListZooResult:
-    """Lists the networks of the zoo; a card that does not validate is told and left out."""
+    """Lists the networks of the zoo; a card that cannot be read, as without its family, is told and left out."""
     from hwbench.spaces import load_card
     from hwbench.workspace import Workspace
 
@@ -119,7 +119,7 @@ def list_zoo(
     for name in workspace.names("zoo"):
         try:
             cards.append(_listed(workspace, load_card(workspace, name)))
-        except InvalidFile as error:
+        except HwbenchError as error:
             listener.say(str(error))
     return ListZooResult(tuple(cards))
 

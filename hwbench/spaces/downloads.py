@@ -85,9 +85,17 @@ def weights_of(workspace: Workspace, name: str) -> Weights:
     """
     card = load_card(workspace, name)
     if card.weights is None:
-        others = [other for other in workspace.names("zoo") if other != name and load_card(workspace, other).weights]
+        others = [other for other in workspace.names("zoo") if other != name and _has_weights(workspace, other)]
         raise InvalidValue(f"zoo:{name} has no published weights; these have: {', '.join(others)}")
     return card.weights
+
+
+def _has_weights(workspace: Workspace, name: str) -> bool:
+    """Whether a card can be read, and names published weights."""
+    try:
+        return load_card(workspace, name).weights is not None
+    except HwbenchError:
+        return False
 
 
 def stored_weights(workspace: Workspace, name: str) -> Path:

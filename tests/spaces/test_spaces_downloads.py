@@ -15,15 +15,44 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from plugin_packages import offer
 
+import hwbench
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, UnknownName, WorkspaceError
 from hwbench.ownership import SAFE_DIRECTORY, who_else
 from hwbench.spaces import downloads, fetch_weights, read_card
 from hwbench.spaces.downloads import MIRROR, mirrored, stored_weights
+from hwbench.spaces.families import families
 from hwbench.workspace import Workspace, shipped
 
 PLACE = "pytorchvideo/model_zoo/kinetics/X3D_XS.pyth"
+PLAIN = """
+schema = 1
+name = "plain-tiny"
+family = "plain"
+licence = "Apache-2.0"
+source = "a test"
+classes = 10
+
+[input]
+frames = 4
+resolution = 32
+sample_rate = 4
+
+[plain]
+width = 8
+"""
 DATA = bytes(range(256)) * 20_000  # 5 MB
+
+
+class Heard(hwbench.Listener):
+    """Keeps what is said."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+
+    def say(self, message: str) -> None:
+        self._lines.append(message)
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -233,6 +262,21 @@ def test_what_cannot_be_had_says_the_way_out(
         fetch_weights(workspace, "efficient-x3d-m")
     with pytest.raises(UnknownName, match="did you mean 'x3d-xs'"):
         fetch_weights(workspace, "x3d-xss")
+
+
+def test_a_card_whose_family_does_not_load_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, tmp_path, families, "import no_such_module_of_plugins\n", {"plain": "plain"})
+    workspace = Workspace.create(tmp_path / "bench")
+    card = workspace.root / "zoo" / "plain-tiny" / "model.toml"
+    card.parent.mkdir(parents=True)
+    card.write_text(PLAIN)
+    told: list[str] = []
+    listed = {one.name for one in hwbench.list_zoo(None, Heard(told), workspace=workspace).cards}
+    assert {"x3d-xs", "plain-tiny"} & listed == {"x3d-xs"}
+    (said,) = told
+    assert "family 'plain' of the package plugins does not load" in said
+    with pytest.raises(InvalidValue, match=r"zoo:efficient-x3d-m has no published weights; these have: .*x3d-xs"):
+        fetch_weights(workspace, "efficient-x3d-m")
 
 
 @pytest.mark.parametrize(
