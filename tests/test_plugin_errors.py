@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
+import torch
 from plugin_packages import offer
+from torch import nn
 
+from hwbench.blocks.graph import deploy_graph
+from hwbench.blocks.graph.rules import rules
 from hwbench.data import open_splits
 from hwbench.data.decoders import decoders
 from hwbench.data.decoders import get as get_decoder
@@ -20,14 +24,15 @@ from hwbench.data.readers import readers
 from hwbench.devices import Device, transports
 from hwbench.errors import DeviceUnreachable, HwbenchError, InvalidFile, InvalidValue, MissingDependency
 from hwbench.registry import Registry, blaming
-from hwbench.spaces import read_space
+from hwbench.spaces import read_card, read_space
+from hwbench.spaces.families import families
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.studies.evaluations import Assignment, EvaluatorSetup, GaveUp, InProcess
 from hwbench.studies.evaluators import Context, evaluators, scoring_of
 from hwbench.studies.sampler import FeasibleSampler, samplers
 from hwbench.testing.evaluators import members
 from hwbench.testing.searches import search_by_law
-from hwbench.workspace import Workspace, shipped
+from hwbench.workspace import Workspace, shipped, writing
 
 EVALUATORS = """
 import sys
@@ -163,6 +168,7 @@ UNLABELLED = (
 )
 TRANSPORTS = """
 from hwbench.devices import TransportKind
+from hwbench.devices.local import LocalTransport
 from hwbench.errors import DeviceUnreachable
 
 
@@ -175,6 +181,91 @@ def refuse(address):
 
 
 broken, off = TransportKind(connect), TransportKind(refuse)
+
+
+class Serial(LocalTransport):
+    over_usb = True
+
+    def run(self, argv, **options):
+        if argv[0] == "cat":
+            raise PermissionError(13, "Permission denied", "/dev/ttyUSB0")
+        return super().run(argv, **options)
+
+
+serial = TransportKind(lambda address: Serial())
+"""
+RULES = """
+from torch import nn
+
+
+def broken(call):
+    raise KeyError("beta")
+
+
+def nothing(call):
+    call.emit(nn.ReLU(), call.tensor())
+
+
+def other(call):
+    return call.result(call.emit(nn.ReLU(), call.tensor()))
+
+
+def smaller(call):
+    return call.result(call.emit(nn.MaxPool2d(2), call.tensor()), shape=(1, 4, 2, 4, 4))
+
+
+class Odd(nn.Module):
+    def forward(self, x):
+        raise TypeError("no such clip")
+
+
+def odd(call):
+    return call.result(call.emit(Odd(), call.tensor()))
+"""
+FAMILIES = """
+from hwbench.spaces.families import X3d
+
+
+class Stage(X3d):
+    name = "stage"
+
+    def stage(self, choice, x):
+        raise KeyError("no such stage")
+
+
+class Ends(X3d):
+    name = "ends"
+
+    def ends(self, fields):
+        raise ZeroDivisionError("no ends")
+
+
+class Head(X3d):
+    name = "head"
+
+    def ends(self, fields):
+        ends = super().ends(fields)
+        return type("HeadlessEnds", (type(ends),), {"head": self.no_head})(**vars(ends))
+
+    def no_head(self, *_):
+        raise TypeError("no head")
+
+
+class Checked(X3d):
+    name = "checked"
+
+    def check(self, stage):
+        raise IndexError("nothing to check")
+
+
+class Carded(X3d):
+    name = "carded"
+
+    def card(self, fields):
+        raise AttributeError("no card")
+
+
+stage, ends, head, checked, carded = Stage(), Ends(), Head(), Checked(), Carded()
 """
 DECODER = """
 import numpy as np
@@ -365,6 +456,74 @@ def test_a_transport(thing, error, said, tmp_path, monkeypatch):
     offer(monkeypatch, tmp_path, transports, TRANSPORTS, {"odd": thing})
     with pytest.raises(error, match=f"^{said}$"):
         Device("box", "odd").transport()
+
+
+def test_what_a_transport_raises_when_it_is_used(tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, transports, TRANSPORTS, {"odd": "serial"})
+    said = r"^transport 'odd' of the package plugins failed on box: PermissionError: .*/dev/ttyUSB0'$"
+    with Device("box", "odd").transport() as transport:
+        assert transport.over_usb
+        assert transport.run(["true"], timeout_s=5).ok
+        with pytest.raises(HwbenchError, match=said), writing(tmp_path):
+            transport.run(["cat"], timeout_s=5)
+        process = transport.spawn(["sleep", "30"])
+        with pytest.raises(TimeoutError):
+            process.read_line(0.05)
+        process.kill()
+        assert process.wait(5).status < 0
+
+
+CLIP = torch.randn(1, 3, 2, 8, 8, generator=torch.Generator().manual_seed(0))
+SOFTPLUS = "rule for the operation 'aten.softplus.default' of the package plugins"
+
+
+@pytest.mark.parametrize(
+    ("thing", "said"),
+    [
+        ("broken", f"{SOFTPLUS} failed on aten.softplus.default in 1 (Softplus) on 1x4x2x8x8: KeyError: 'beta'"),
+        ("nothing", f"{SOFTPLUS}: expected the result of aten.softplus.default in 1 (Softplus) on 1x4x2x8x8, got None"),
+        ("other", f"on a random clip, so it is not returned; what took part: {SOFTPLUS}"),
+        ("smaller", f"the model (1, 4, 2, 8, 8); what took part: {SOFTPLUS}"),
+        ("odd", f"{SOFTPLUS} failed on the rewritten model: TypeError: no such clip"),
+    ],
+)
+def test_a_graph_rule(thing, said, tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, rules, RULES, {"aten.softplus.default": thing})
+    model = nn.Sequential(nn.Conv3d(3, 4, 1), nn.Softplus()).eval()
+    with pytest.raises(HwbenchError) as caught:
+        deploy_graph(model, CLIP)
+    assert str(caught.value).endswith(said)
+    assert "defect of hwbench" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("thing", "said"),
+    [
+        ("stage", ": KeyError: 'no such stage'"),
+        ("ends", " on {}: ZeroDivisionError: no ends"),
+        ("head", ": TypeError: no head"),
+        ("checked", " on {}: IndexError: nothing to check"),
+    ],
+)
+def test_a_family(thing, said, tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, families, FAMILIES, {thing: thing})
+    file = tmp_path / "odd.toml"
+    shipped_one = (shipped() / "search_spaces" / "x3d-tiny.toml").read_text()
+    file.write_text(f'family = "{thing}"\n{shipped_one.replace("x3d-tiny", "odd")}')
+    with pytest.raises(HwbenchError) as caught:
+        read_space(file)
+    assert str(caught.value) == f"family '{thing}' of the package plugins failed{said.format(file)}"
+
+
+def test_a_card_of_a_family(tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, families, FAMILIES, {"carded": "carded"})
+    card = tmp_path / "x3d-xs" / "model.toml"
+    card.parent.mkdir()
+    shipped_one = (shipped() / "zoo" / "x3d-xs" / "model.toml").read_text()
+    card.write_text(shipped_one.replace('family = "x3d"', 'family = "carded"').replace("[x3d]", "[carded]"))
+    with pytest.raises(HwbenchError) as caught:
+        read_card(card)
+    assert str(caught.value) == f"family 'carded' of the package plugins failed on {card}: AttributeError: no card"
 
 
 def test_a_decoder_that_cannot_be_made(tmp_path, monkeypatch):

@@ -32,6 +32,7 @@ from hwbench.devices import adb, local, ssh  # noqa: F401
 from hwbench.devices.base import Address, Option, Transport, transports
 from hwbench.devices.control import Conditions, Report, put_back_left_over
 from hwbench.devices.device_text import format_cpu_list
+from hwbench.devices.named import NamedTransport
 from hwbench.devices.probe import Probe, probe_device
 from hwbench.errors import DeviceError, InvalidValue
 from hwbench.printable import printable
@@ -95,6 +96,8 @@ class Device:
         kind = transports.get(self.transport_name)
         with transports.blaming(kind, on=self.name):
             transport = kind.connect(self.address)
+        if title := transports.origin(kind):
+            transport = NamedTransport(transport, title, self.name)
         try:
             if self.model:  # before anything is written to it
                 self._check_model(probe_device(transport))

@@ -174,7 +174,8 @@ def read_card(path: Path) -> Card:
     try:
         cell.clip  # noqa: B018  # refuses an empty clip
         table = fields.table(described)
-        member = families.get(described).card(table)
+        with families.blaming(families.get(described), on=str(path)):
+            member = families.get(described).card(table)
         table.done()
         space = _space(name, cell, families.get(described), member)
         blocks = blocks_of(space.family, member.ends, member.stages, cell.clip, classes)

@@ -134,3 +134,13 @@ def only(family: Family, choice: Mapping[str, Any]) -> StageChoice:
 families: Registry[Family] = Registry(
     "family", entry_points="hwbench.families", expects=instance_of(Family), named=True
 )
+
+
+def stage_of(family: Family, choice: StageChoice, x: TensorSpec) -> tuple[BlockSpec, ...]:
+    """``Family.stage``.
+
+    Raises:
+        HwbenchError: The family is of another package, and raises something else; the message names it.
+    """
+    with families.blaming(family):
+        return family.stage(choice, x)

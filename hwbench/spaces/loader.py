@@ -13,7 +13,7 @@ from hwbench.spaces.axes import Axis, frame_counts, one, resolutions
 from hwbench.spaces.cards import ZOO_SPACE, load_card
 from hwbench.spaces.families import MEMBERS, families
 from hwbench.spaces.families.by_hand import hand_network, hand_space
-from hwbench.spaces.family import Family
+from hwbench.spaces.family import Family, stage_of
 from hwbench.spaces.protocols import SearchedSpace
 from hwbench.spaces.space import FIRST_FAMILY, StagedSpace
 from hwbench.spaces.stages import MAX_CHOICES, Stage, StageChoice
@@ -96,15 +96,16 @@ def read_space(path: Path) -> StagedSpace:
     fields.text("description")
     family = _family(fields)
     inputs = fields.table("input")
-    space = StagedSpace(
-        name=name,
-        frames=frame_counts(inputs, "frames"),
-        resolution=resolutions(inputs, "resolution"),
-        family=family,
-        ends=family.ends(fields),
-        stages=_stages(family, fields),
-        spans_s=_spans(inputs),
-    )
+    with families.blaming(family, on=str(path)):
+        space = StagedSpace(
+            name=name,
+            frames=frame_counts(inputs, "frames"),
+            resolution=resolutions(inputs, "resolution"),
+            family=family,
+            ends=family.ends(fields),
+            stages=_stages(family, fields),
+            spans_s=_spans(inputs),
+        )
     inputs.done()
     fields.done()
     _check_blocks(space, fields)
@@ -119,20 +120,24 @@ def _check_blocks(space: StagedSpace, fields: Fields) -> None:
     """
     clip = min(space.cells).clip
     try:
-        ends = space.ends.on(clip)
-        _check(ends.before(), fields, "stem")
-        x = after(ends.before(), clip)
+        with families.blaming(space.family):
+            ends = space.ends.on(clip)
+            before = ends.before()
+        _check(before, fields, "stem")
+        x = after(before, clip)
         channels = {x.c}
         for stage, table in zip(space.stages, fields.tables("stages"), strict=True):
             if wrong := space.family.check_inputs(stage, channels):
                 raise table.error(*wrong, list(stage[wrong[0]]))
             channels = set()
             for name, choice in _one_apart(stage):
-                blocks = space.family.stage(choice, x)
+                blocks = stage_of(space.family, choice, x)
                 _check(blocks, table, name, tuple(axis for axis, _ in stage.axes))
                 channels.add(after(blocks, x).c)
             x = after(blocks, x)
-        _check(ends.behind(choice, x, 1), fields, "head")
+        with families.blaming(space.family):
+            behind = ends.behind(choice, x, 1)
+        _check(behind, fields, "head")
     except InvalidFile:
         raise
     except InvalidValue:  # such choices do not go together, or not with so small a clip; others may

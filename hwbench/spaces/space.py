@@ -15,7 +15,7 @@ import numpy as np
 from hwbench.errors import InvalidValue, UnsupportedModule
 from hwbench.registry import suggest
 from hwbench.spaces.codes import Codes
-from hwbench.spaces.family import Ends, Family
+from hwbench.spaces.family import Ends, Family, families, stage_of
 from hwbench.spaces.stages import Stage, StageChoice
 from hwbench.spaces.steps import SPAN, Carried, ClipSpan, OneBlock, SpaceStep, members_of, steps_of
 from hwbench.spaces.walk import Integers, Walk, after
@@ -349,14 +349,16 @@ def blocks_of(
     family: Family, ends: Ends, stages: Iterable[StageChoice], clip: TensorSpec, num_classes: int
 ) -> tuple[BlockSpec, ...]:
     """The blocks of one network, from stem to head, on a clip."""
-    ends = ends.on(clip)
-    blocks = [*ends.before()]
+    with families.blaming(family):
+        ends = ends.on(clip)
+        blocks = [*ends.before()]
     x = after(blocks, clip)
     for choice in stages:
-        stage = family.stage(choice, x)
+        stage = stage_of(family, choice, x)
         blocks += stage
         x = after(stage, x)
-    return (*blocks, *ends.behind(choice, x, num_classes))
+    with families.blaming(family):
+        return (*blocks, *ends.behind(choice, x, num_classes))
 
 
 def _end_text(name: str, part: object) -> str:

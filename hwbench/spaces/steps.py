@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hwbench.spaces.family import Family
+from hwbench.spaces.family import Family, families, stage_of
 from hwbench.spaces.stages import Stage, StageChoice
 from hwbench.specs import BlockSpec, TensorSpec
 
@@ -102,7 +102,7 @@ class WholeStage(SpaceStep):
     def follow(
         self, family: Family, choice: StageChoice, x: TensorSpec, carried: Carried | None
     ) -> tuple[tuple[BlockSpec, ...], Carried] | None:
-        return family.stage(choice, x), Carried(choice, True)
+        return stage_of(family, choice, x), Carried(choice, True)
 
 
 class SharedChoices(SpaceStep):
@@ -143,7 +143,8 @@ class OneBlock(SpaceStep):
             return (), carried
         joined = self._joined(carried.choice, choice)
         complete = carried.choice["depth"] == self.number + 1
-        block = family.block(joined, self.number, self.whole.by_block, x)
+        with families.blaming(family):
+            block = family.block(joined, self.number, self.whole.by_block, x)
         return (block,), Carried(joined if complete else carried.choice, complete)
 
     def is_present(self, texts: Mapping[str, str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from hwbench.blocks.graph.values import FOLDED, NCTHW, Clip, Plain, Value, reord
 from hwbench.blocks.layout import frames_to_batch
 from hwbench.blocks.lazy import uninitialised
 from hwbench.errors import HwbenchError, InvalidValue, ParityFailed, UnsupportedModule
+from hwbench.printable import shown
+from hwbench.registry import blaming
 from hwbench.specs import AUTO
 
 # One clip, or one for each of several pathways.
@@ -74,9 +77,13 @@ def deploy_graph(
         expected = _answer(original, clips, several=result is RewriteResult.FOLDED)
         if result is RewriteResult.FOLDED:
             expected = [frames_to_batch(one) if one.dim() == 5 else one for one in expected]
-        deployed = Rewriter(exported(original, clips), variant, result).deployed()
-        for wanted, got in zip(expected, pytree.tree_leaves(deployed(*map(frames_to_batch, clips))), strict=True):
-            _prove(wanted, got)
+        rewriter = Rewriter(exported(original, clips), variant, result)
+        deployed = rewriter.deployed()
+        others = ", ".join(dict.fromkeys(rewriter.others_rules))
+        with blaming(others, on="the rewritten model") if others else nullcontext():
+            answers = pytree.tree_leaves(deployed(*map(frames_to_batch, clips)))
+        for wanted, got in zip(expected, answers, strict=True):
+            _prove(wanted, got, others)
     return deployed.to(examples[0].dtype)
 
 
@@ -91,6 +98,7 @@ class Rewriter:
         self._program = program
         self._values: dict[fx.Node, Any] = {}
         self._graph, self._root = fx.Graph(), nn.Module()
+        self.others_rules: list[str] = []  # of other packages, as messages call them
 
     def deployed(self) -> fx.GraphModule:
         """The rewritten model.
@@ -144,7 +152,14 @@ class Rewriter:
         call = Call(self, node)
         if name != BATCH_NORM and not all(map(all, call.shapes)):
             call.refuse("its result is empty")
-        value = rules.get(name)(call)
+        rule = rules.get(name)
+        with rules.blaming(rule, on=described(node)):
+            value = rule(call)
+        if title := rules.origin(rule):
+            self.others_rules.append(title)
+            given: object = value
+            if not isinstance(given, Clip | Plain | torch.Tensor | tuple | list):
+                raise HwbenchError(f"{title}: expected the result of {described(node)}, got {shown(given)}")
         for part in (node, *call.absorbed):
             self._values[part] = (value,) if name_of(part) == BATCH_NORM else value
 
@@ -221,16 +236,20 @@ def _own(clips: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     return tuple(clip.clone() for clip in clips)
 
 
-def _prove(expected: torch.Tensor, got: torch.Tensor) -> None:
+def _prove(expected: torch.Tensor, got: torch.Tensor, others: str = "") -> None:
+    """Raises ParityFailed; ``others``: the rules of other packages that took part."""
+    took_part = f"; what took part: {others}" if others else ""
     if got.shape != expected.shape:
-        raise ParityFailed(f"the rewritten model returns {tuple(got.shape)}, the model {tuple(expected.shape)}")
+        raise ParityFailed(
+            f"the rewritten model returns {tuple(got.shape)}, the model {tuple(expected.shape)}{took_part}"
+        )
     if not bool(torch.isfinite(expected).all()):
         raise ParityFailed("the model returns values that are not finite for a clip of normal noise; nothing is proven")
     error = float((got - expected).abs().max())
     if not error <= TOLERANCE * float(expected.abs().max()):
         raise ParityFailed(
             f"the rewritten model differs from the model by {error:.2g} in double precision on a random clip, so it is "
-            "not returned. Please report the model, this is a defect of hwbench"
+            f"not returned{took_part or '. Please report the model, this is a defect of hwbench'}"
         )
 
 
