@@ -41,7 +41,7 @@ from hwbench.deploy.parity import (
     doubts,
 )
 from hwbench.deploy.progress import ExportProgress, Watch
-from hwbench.deploy.run_page import write_run_page
+from hwbench.deploy.run_page import check_page, write_run_page
 from hwbench.deploy.source import ExportSource, with_statistics_of
 from hwbench.deploy.streams import Replayed, Streaming, StreamInputs
 from hwbench.errors import DelegationFailed, InvalidValue, NotCalibrated
@@ -263,6 +263,7 @@ def _check(original: ExportSource, precision: Precision, calibration: Clips | No
         able = [precision.value for precision in runtime.capabilities.precisions]
         raise InvalidValue(f"--runtime {runtime.name} builds {in_words(able)}, not {precision}; name another precision")
     version_of(runtime)  # that it is not installed is better known before anything is calibrated
+    check_page(runtime.name)
     if precision is Precision.INT8 and calibration is None and original.fine_tuned is None:
         raise NotCalibrated(
             "int8 needs clips to take the ranges of activations from, none were given; add --calibrate DATA with "

@@ -12,6 +12,7 @@ from hwbench.data.conventions import HWBENCH
 from hwbench.deploy.file_names import MANIFEST, model_name
 from hwbench.deploy.manifest import Manifest
 from hwbench.deploy.manifest_records import ASSUMED_VALUES, RESIZE, StreamRecord
+from hwbench.errors import MissingDependency
 from hwbench.printable import printable
 from hwbench.registry import package_of
 from hwbench.runtimes import get, runtimes
@@ -71,8 +72,31 @@ def run_page(manifest: Manifest, num_classes: int | None = None) -> str:
         text = _template(_STREAM_PAGE)
     else:
         page = _PAGE if channels == CLIP_CHANNELS else _FLOW_PAGE
-        text = _template(page) + _template(get(manifest.runtime).capabilities.run_page)
-    return re.sub(r"@([A-Z_]+)@", lambda match: fields[match[1]], text)
+        text = _template(page) + _page_of(manifest.runtime)
+    return re.sub(r"@([A-Z_]+)@", lambda match: fields.get(match[1], match[0]), text)
+
+
+def check_page(runtime: str) -> None:
+    """Makes sure that there is the text that a runtime adds to the page of its files.
+
+    Raises:
+        MissingDependency: There is none; the message names the runtime.
+    """
+    _page_of(runtime)
+
+
+def _page_of(runtime: str) -> str:
+    """The text of ``Capabilities.run_page``; errors as ``check_page``."""
+    place = get(runtime).capabilities.run_page
+    try:
+        return _template(place)
+    except Exception as error:  # the package is imported, and its code raises what it likes
+        title = runtimes.origin(runtimes.get(runtime)) or f"runtime {runtime!r}"
+        cause = printable(f"{type(error).__name__}: {error}", 300)
+        raise MissingDependency(
+            f"{title}: expected package:file as its run_page, a text in a folder with an __init__.py, got {place!r} "
+            f"({cause})"
+        ) from error
 
 
 def _packages(manifest: Manifest) -> str:

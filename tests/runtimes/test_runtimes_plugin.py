@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from markdown_pages import blocks, commands
+from written_manifest import GOLDEN
 
 from hwbench.deploy import DeployedModel
 from hwbench.errors import InvalidFile
@@ -134,6 +135,80 @@ def test_the_runtime_of_the_page_passes_the_suite(installed: dict[str, str], tmp
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     assert "5 passed" in done.stdout
+
+
+PAGED = """
+from hwbench.runtimes import Capabilities, FileFormat, Runtime
+
+
+class Words(Runtime):
+    name = "words"
+    capabilities = Capabilities(("torch",), FileFormat(".words"), "paged:Model", run_page="words_page:RUN.txt")
+
+    def build(self, *_):
+        raise RuntimeError("it was built")
+
+
+class Lost(Words):
+    name = "lost"
+    capabilities = Capabilities(("torch",), FileFormat(".lost"), "paged:Model", run_page="paged:RUN.txt")
+
+
+class Gone(Words):
+    name = "gone"
+    capabilities = Capabilities(("torch",), FileFormat(".gone"), "paged:Model", run_page="words_page:NO.txt")
+"""
+DOCUMENTED = sorted(set(re.findall(r"@[A-Z_]+@", PAGE.read_text())))
+
+
+@pytest.fixture
+def paged(tmp_path: Path) -> dict[str, str]:
+    """The environment with runtimes that have pages of their own."""
+    site = tmp_path / "site"
+    about = site / "paged-1.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: paged\nVersion: 1\n")
+    points = "".join(f"{name.lower()} = paged:{name}\n" for name in ("Words", "Lost", "Gone"))
+    (about / "entry_points.txt").write_text(f"[hwbench.runtimes]\n{points}")
+    (site / "paged.py").write_text(PAGED)
+    (site / "words_page").mkdir()
+    (site / "words_page" / "__init__.py").touch()
+    (site / "words_page" / "RUN.txt").write_text(f"Mail <me@OUR@host>. {' '.join(DOCUMENTED)}\n")
+    return {**os.environ, "PYTHONPATH": f"{site}{os.pathsep}{python_path()}", "PYTHONWARNINGS": "ignore"}
+
+
+def test_words_of_a_page_that_are_none_stay(paged: dict[str, str], tmp_path: Path) -> None:
+    code = (
+        "import sys; from dataclasses import replace; from pathlib import Path\n"
+        "from hwbench.deploy.manifest import Manifest; from hwbench.deploy.run_page import run_page\n"
+        "print(run_page(replace(Manifest.read(Path(sys.argv[1])), runtime='words')))"
+    )
+    words = [sys.executable, "-P", "-c", code, str(GOLDEN)]
+    done = subprocess.run(words, env=paged, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert len(DOCUMENTED) > 20
+    assert re.findall(r"@[A-Z_]+@", done.stdout) == ["@OUR@"]
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "cause"),
+    [("lost", "paged:RUN.txt", "TypeError: 'paged' is not a package"), ("gone", "words_page:NO.txt", "No such file")],
+)
+def test_a_page_that_cannot_be_read_is_told_before_the_build(
+    name: str, place: str, cause: str, paged: dict[str, str], tmp_path: Path
+) -> None:
+    workspace = Workspace.create(tmp_path / "bench")
+    (workspace.root / "search_spaces" / "micro-r2plus1d.toml").write_text(SPACE)
+    words = ["export", NETWORK, "--weights", "random", "--precision", "fp32", "--runtime", name, "--out", "out"]
+    done = subprocess.run(
+        [sys.executable, "-m", "hwbench", *words],
+        cwd=workspace.root, env=paged, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    said = " ".join(done.stderr.replace("│", " ").split())
+    assert (done.returncode, "it was built" in said) == (2, False), said
+    assert f"runtime '{name}' of the package paged: expected package:file as its run_page" in said
+    assert f"got '{place}' (" in said
+    assert cause in said
 
 
 def test_what_it_cannot_do_is_told_with_what_can(installed: dict[str, str], tmp_path: Path) -> None:
