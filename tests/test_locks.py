@@ -21,6 +21,7 @@ from hwbench.errors import HwbenchError, WorkspaceError
 from hwbench.locks import try_flock, try_lockf
 from hwbench.measure.cache import ArtifactCache
 from hwbench.room import clean_cache, use
+from hwbench.runtimes.native.build import Wheel, build_runner, lock
 from hwbench.spaces import fetch_weights
 from hwbench.spaces.downloads import MIRROR, stored_weights
 from hwbench.studies.journal import open_study
@@ -80,6 +81,19 @@ def test_trainings_preparations_and_exports_go_on_without_locks(tmp_path: Path) 
     with staging(tmp_path / "out"):
         pass
     use(tmp_path / "cache")
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_the_runner_is_built_without_locks(tmp_path: Path) -> None:
+    compiler = tmp_path / "c++"
+    compiler.write_text('#!/bin/sh\nwhile [ $# -gt 1 ]; do [ "$1" = -o ] && echo binary > "$2"; shift; done\n')
+    compiler.chmod(0o755)
+    wheel = Wheel(tmp_path / "executorch", "1.5.1")
+    cache = tmp_path / "cache"
+    binary = build_runner(cache, wheel=wheel, compiler=[str(compiler)])
+    assert binary.read_text() == "binary\n"
+    with lock(cache / "runner.lock"):
+        assert build_runner(cache, wheel=wheel, compiler=[str(compiler)]) == binary
 
 
 @pytest.mark.usefixtures("no_locks")

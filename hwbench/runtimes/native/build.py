@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hwbench.errors import MissingDependency
+from hwbench.locks import try_flock
 from hwbench.runtimes.native import kept
 from hwbench.workspace import writing
 
@@ -198,7 +199,11 @@ def _compile(wheel: Wheel, compiler: Sequence[str], cache_dir: Path, stem: str, 
 
 @contextlib.contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Held by one process at a time; freed by the kernel also when its holder is killed."""
+    """Held by one process at a time; freed by the kernel also when its holder is killed.
+
+    Without locks nobody is waited for: two may make the same, in folders of their own.
+    """
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        if try_flock(file) is False:
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
