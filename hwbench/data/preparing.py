@@ -177,7 +177,8 @@ class PreparedFolder:
         self.root = root
         self._close = contextlib.ExitStack()
         with writing(root):
-            if root.is_dir() and any(root.iterdir()) and not (root / JOURNAL).is_file():
+            others = root.is_dir() and any(path.name != _LOCK for path in root.iterdir())
+            if others and not (root / JOURNAL).is_file():
                 raise UsageError(f"{root} is not empty, and was not made by hwbench data prepare; name another folder")
             root.mkdir(parents=True, exist_ok=True)
             lock = self._close.enter_context((root / _LOCK).open("a"))

@@ -649,6 +649,18 @@ def test_a_folder_with_something_else_is_refused(workspace: Workspace, clips: Pa
         prepare(workspace, clips, tmp_path / "out")
 
 
+def test_a_folder_in_which_a_run_has_just_begun_is_taken(workspace: Workspace, clips: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with PreparedFolder(out):
+        (out / JOURNAL).unlink()  # as before it was written
+        (lock,) = (path.name for path in out.iterdir())
+    assert sum(prepare(workspace, clips, out).videos.values()) == 6
+    (out / JOURNAL).unlink()
+    with pytest.raises(UsageError, match="was not made by hwbench data prepare"):
+        prepare(workspace, clips, out)
+    assert (out / lock).is_file()
+
+
 @pytest.mark.parametrize(
     ("more", "error"),
     [
