@@ -1,6 +1,7 @@
 """README.md and the pages of ``docs/`` are true: links lead somewhere, commands parse, code runs, the site builds."""
 
 import ast
+import dataclasses
 import itertools
 import json
 import os
@@ -36,6 +37,7 @@ import hwbench
 from hwbench.api import API
 from hwbench.api.requests import fields_of
 from hwbench.interpreter import python_path
+from hwbench.runtimes import Capabilities
 from hwbench.workspace import Workspace
 
 DOCS = ROOT / ".ci" / "docs"
@@ -203,6 +205,13 @@ def test_the_table_of_extending_names_every_group_of_entry_points() -> None:
     places = {place for row in rows for place in re.findall(r"`(hwbench/[\w/.]+)`", row)}
     assert len(places) >= 6
     assert all((ROOT / place).exists() for place in places)
+
+
+def test_the_table_of_a_runtime_has_every_field_of_its_capabilities() -> None:
+    rows = [
+        line for line in (ROOT / "docs" / "extending" / "runtime.md").read_text().splitlines() if line.startswith("| `")
+    ]
+    assert [row.split("`")[1] for row in rows] == [field.name for field in dataclasses.fields(Capabilities)]
 
 
 def test_the_generated_parts_of_pages_are_known_and_filled(monkeypatch: pytest.MonkeyPatch) -> None:
