@@ -31,6 +31,8 @@ TRAINED = ".trained.csv"
 NO_TRAININGS = "none"
 # What a workspace must keep to its owner. The last two hold what is run, and the numbers of processes that are ended.
 _OWN = (".", *PARTS[:3], STATE, f"{STATE}/cache", f"{STATE}/labs")
+# Linux follows no more, either.
+_MOST_LINKS = 40
 _HOLDS = "a workspace names programs that are run, and keys that are believed"
 
 
@@ -268,14 +270,15 @@ def write_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
     When this returns, the new ones are on the disk.
 
     Args:
-        path: The file; its folder is made where it is missing.
+        path: The file; its folder is made where it is missing. A symbolic link stands for what it leads to.
         data: What it is to hold.
         mode: Its rights, less the umask; 0o644 for what is believed, whatever the umask is.
 
     Raises:
-        WorkspaceError: No rights or no room, or a directory is there.
+        WorkspaceError: No rights or no room, or a directory, a device or a pipe is there.
     """
-    _refuse_folder(path)
+    _refuse_others(path)
+    path = _target(path)
     temporary = temporary_beside(path)
     with writing(path):
         make_folder(path.parent)
@@ -294,10 +297,11 @@ def check_writable(path: Path) -> None:
     """Asks before long work whether ``write_bytes`` could write a file there; nothing stays on the disk.
 
     Raises:
-        WorkspaceError: No rights or no room, or a directory is there.
+        WorkspaceError: No rights or no room, or a directory, a device or a pipe is there.
     """
     with writing(path):
-        _refuse_folder(path)
+        _refuse_others(path)
+        path = _target(path)
         folder = next(folder for folder in path.absolute().parents if folder.exists())
         temporary = temporary_beside(folder / path.name)
         try:
@@ -307,6 +311,26 @@ def check_writable(path: Path) -> None:
                 temporary.unlink()
 
 
-def _refuse_folder(path: Path) -> None:
+def is_stream(path: Path) -> bool:
+    """Whether a device, a pipe or a socket is there, such as ``/dev/stdout``: no file can take its place."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _refuse_others(path: Path) -> None:
+    """Refuses what is there and is no file."""
     if path.is_dir():
         raise WorkspaceError(f"cannot write {path}: it is a directory; name a file in it")
+    if is_stream(path):
+        raise WorkspaceError(f"cannot write {path}: it is a device or a pipe; name a file")
+
+
+def _target(path: Path) -> Path:
+    """The file that symbolic links lead to, from one to the next.
+
+    A link that somebody else made is none, and replaced: in a folder that all can write it would choose our file.
+    """
+    for _ in range(_MOST_LINKS):
+        if not path.is_symlink() or path.lstat().st_uid not in (0, os.geteuid()):
+            break
+        path = path.parent / path.readlink()
+    return path

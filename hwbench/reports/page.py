@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -15,7 +16,7 @@ from hwbench.reports.device import DeviceReport, gather_device
 from hwbench.reports.markup import Html, element, join, script
 from hwbench.reports.run import RunsReport, gather_runs
 from hwbench.reports.study import StudyReport, gather
-from hwbench.workspace import Workspace, write_bytes
+from hwbench.workspace import Workspace, is_stream, write_bytes, writing
 
 # Scripts and styles of the page itself run; nothing else is loaded, sent or framed, whatever plotly.js would like.
 _POLICY = (
@@ -115,17 +116,26 @@ def document(
 
 
 def save(out: Path, text: str) -> None:
-    """Writes a page; a crash leaves the old one or the new one.
+    """Writes a page; a crash leaves the old one or the new one. A device or a pipe stays what it is, and is given it.
 
     Raises:
         WorkspaceError: The file cannot be written.
     """
     try:
-        write_bytes(out, text.encode())
+        if is_stream(out):
+            _give(out, text.encode())
+        else:
+            write_bytes(out, text.encode())
     except OSError as error:
         raise WorkspaceError(
             f"cannot write {out}: {error.strerror}; name a file that can be written: --out report.html"
         ) from None
+
+
+def _give(stream: Path, data: bytes) -> None:
+    """Writes to a device or a pipe; it is opened as it is, and never made."""
+    with writing(stream), open(os.open(stream, os.O_WRONLY), "wb") as file:
+        file.write(data)
 
 
 def _resource(name: str) -> str:

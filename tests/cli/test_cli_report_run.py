@@ -1,9 +1,11 @@
 """``hwbench report runs/NAME`` as it is typed, also while the run is under way."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from devices.waiting import heeding, wait_for
@@ -62,6 +64,30 @@ def test_wrong_input_is_one_clear_error(run, capsys, arguments, said):
     assert (status, out) == (2, "")
     assert said in " ".join(err.split())
     assert "Traceback" not in err
+
+
+def test_a_pipe_is_given_the_page_and_stays(run, workspace, capsys):
+    pipe = workspace.root / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader, ThreadPoolExecutor() as pool:
+        page = pool.submit(reader.stdout.read)
+        try:
+            status, _, err = call(capsys, "runs/tiny", "--out", "pipe")
+            assert pipe.is_fifo()
+        except BaseException:
+            reader.kill()
+            raise
+    assert status == 0, err
+    assert page.result().rstrip().endswith(b"</html>")
+
+
+def test_a_linked_page_is_written_where_it_leads(run, workspace, capsys):
+    published = workspace.root / "published.html"
+    published.write_text("old")
+    (workspace.root / "report.html").symlink_to(published)
+    status, _, err = call(capsys, "runs/tiny")
+    assert status == 0, err
+    assert "step 2, epoch 2" in published.read_text(encoding="utf-8")
 
 
 def test_a_damaged_line_is_one_clear_error(run, capsys):

@@ -1,0 +1,70 @@
+"""What takes the place of a file, and what does not: links, pipes and devices where a file is to be written."""
+
+import os
+import stat
+
+import pytest
+
+from hwbench.errors import WorkspaceError
+from hwbench.workspace import check_writable, write_bytes
+
+STRANGER = 65533
+
+
+@pytest.mark.parametrize("leads_to", ["published/page.html", "second", "missing/page.html"])
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path, leads_to):
+    (tmp_path / "published").mkdir()
+    (tmp_path / "published" / "page.html").write_bytes(b"old")
+    (tmp_path / "second").symlink_to(tmp_path / "published" / "page.html")
+    link = tmp_path / "page.html"
+    link.symlink_to(leads_to)
+    check_writable(link)
+    write_bytes(link, b"new")
+    assert os.readlink(link) == leads_to
+    assert (tmp_path / leads_to).read_bytes() == link.read_bytes() == b"new"
+    assert not list(tmp_path.rglob(".*.tmp"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link to another user")
+def test_a_link_of_somebody_else_chooses_no_file_of_ours(tmp_path):
+    """In a folder that all can write: the kernel, too, does not follow such a link."""
+    (tmp_path / "ours").write_bytes(b"old")
+    link = tmp_path / "page.html"
+    link.symlink_to("ours")
+    os.lchown(link, STRANGER, STRANGER)
+    write_bytes(link, b"new")
+    assert (tmp_path / "ours").read_bytes() == b"old"
+    assert not link.is_symlink()
+
+
+def test_links_in_a_circle_are_written_over(tmp_path):
+    for here, there in (("a", "b"), ("b", "a")):
+        (tmp_path / here).symlink_to(there)
+    write_bytes(tmp_path / "a", b"new")
+    assert (tmp_path / "a").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("write", [check_writable, lambda path: write_bytes(path, b"new")])
+def test_a_pipe_is_refused_and_stays(tmp_path, write, linked):
+    path = pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    if linked:
+        path = tmp_path / "link"
+        path.symlink_to(pipe)
+    with pytest.raises(WorkspaceError, match=r"cannot write .*: it is a device or a pipe; name a file$"):
+        write(path)
+    assert stat.S_ISFIFO(path.stat().st_mode)
+    assert path.is_symlink() == linked
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a device node")
+def test_a_device_is_refused_and_stays(tmp_path):
+    node = tmp_path / "null"
+    try:
+        os.mknod(node, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("no device nodes can be made here")
+    with pytest.raises(WorkspaceError, match="it is a device or a pipe; name a file"):
+        write_bytes(node, b"new")
+    assert stat.S_ISCHR(node.stat().st_mode)
