@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hwbench.api.learned import Learned, LearnedTraining, TrainingSettings, seen
@@ -126,13 +126,20 @@ def beginning(
         InvalidValue: Scores there are of another unit; trainings are on several data, and nothing says on which scores
             are predicted; or the study is scored by trainings that are gone.
     """
-    from hwbench.spaces.begun import learned_sources
+    from hwbench.spaces.begun import learned_digest, learned_sources
 
     if not request.sources:
         return None
     label = str(stored.get("begun_from") or stored.get("effort") or "")
-    if stored.get("evaluator") != request.plan.evaluator or learned_sources(label) != request.sources:
+    if stored.get("evaluator") != request.plan.evaluator:
         return _now(request, learn_from(workspace, space, request.sources))
+    if learned_sources(label) != request.sources:
+        now = _now(request, learn_from(workspace, space, request.sources))
+        if learned_digest(label) != learned_digest(now.label):
+            return now
+        # the same trainings under another name, such as a path as it is typed in another folder
+        same = Beginning(replace(now.learned, sources=learned_sources(label)), label)
+        return _of_its_data(request, folder.name, Beginning.read(folder, label) or same)
     if (kept := Beginning.read(folder, label)) is not None:
         check_members(space, ", ".join(request.sources), kept.learned.trained)
         _tell_changes(request, workspace, space, folder.name, kept, listener)

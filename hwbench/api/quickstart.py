@@ -22,7 +22,7 @@ from hwbench.api.bench import bench
 from hwbench.api.bench_request import BenchRequest
 from hwbench.api.export import ExportRequest, export
 from hwbench.api.export_sources import source_of
-from hwbench.api.learning import learn_from
+from hwbench.api.learning import coming_with, learn_from
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.models import checkpoint_file
 from hwbench.api.prediction import installed_target, measuring, table_predictor
@@ -261,18 +261,17 @@ class _Finding:
     def trainings(self) -> tuple[str, ...]:
         """The table of trainings of the space that comes with hwbench; none of a space that was changed since."""
         from hwbench.spaces import load_space
-        from hwbench.workspace import TRAINED
 
         space = load_space(self.workspace, SPACE)
-        path = self.workspace.trainings(f"{SPACE}{TRAINED}")
-        if path is None:
+        sources = coming_with(self.workspace, (SPACE,))
+        if not sources:
             return ()
         try:
-            learn_from(self.workspace, space, (found := shown(path),))
+            learn_from(self.workspace, space, sources)
         except InvalidValue as error:
             self.listener.say(f"{error}; so the search scores networks without trainings")
             return ()
-        return (found,)
+        return sources
 
     def study(self, within_ms: float, trainings: tuple[str, ...]) -> str:
         """Name of the study; a study is of one device, one version of the engine and one kind of score."""

@@ -35,7 +35,7 @@ _SIZES = (("max-file-size", "max_file_bytes"), ("max-activations", "max_activati
 # Shares of the input that networks are trained on, in the effort of a study: the option, and its value.
 SHARES = re.compile(r", (frames-share|resolution-share) ([0-9.e-]+)")
 # What ``hwbench.api.learned`` says that a study begins from.
-_LEARNED = re.compile(r"learned from [0-9]+ networks of (.+) \([0-9a-f]+\)")
+_LEARNED = re.compile(r"learned from [0-9]+ networks of (.+) \(([0-9a-f]+)\)")
 
 
 def is_begun(folder: Path) -> bool:
@@ -75,6 +75,12 @@ def learned_sources(text: str) -> tuple[str, ...]:
     """Studies and paths in a setting that tells what a study learned from; empty where it tells none."""
     match = _LEARNED.fullmatch(text)
     return tuple(match[1].split(", ")) if match else ()
+
+
+def learned_digest(text: str) -> str:
+    """Digest of the trainings in such a setting, however they were named; empty where it tells none."""
+    match = _LEARNED.fullmatch(text)
+    return match[2] if match else ""
 
 
 def asked_ms(limit_ms: float, ratio: float) -> float:

@@ -18,6 +18,7 @@ from hwbench.data.synthetic import prepare
 from hwbench.errors import InfeasibleBudget
 from hwbench.measure import cache, judge, quality
 from hwbench.measure.bench import Bench
+from hwbench.measure.builder import Builder
 from hwbench.spaces import load_space
 from hwbench.specs import Precision
 from hwbench.studies.settings import check_name
@@ -47,7 +48,7 @@ stride = 2
 hidden = 32
 act = "relu"
 """
-TRAINED = "search_spaces/micro.trained.csv"
+TRAINED = "micro.trained.csv"
 KEYS = {
     "architecture", "device", "budget_ms", "predicted_ms", "measured_ms", "fp32_ms", "top1_fp32", "top1_int8", "chance",
     "model", "report", "seconds",
@@ -76,7 +77,7 @@ def workspace(tmp_path_factory, runner_cache):
     (made.root / "search_spaces" / "micro.toml").write_text(SPACE)
     space, rng = load_space(made, "micro"), np.random.default_rng(0)
     trained = [f'"{space.random(rng).key}",1,{top1}' for top1 in (0.5, 0.25, 0.75, 0.5, 0.625)]
-    (made.root / TRAINED).write_text("\n".join(["architecture,epochs,top1", *trained]) + "\n")
+    (made.root / "search_spaces" / TRAINED).write_text("\n".join(["architecture,epochs,top1", *trained]) + "\n")
     videos = prepare(made, SyntheticSpec(train_per_class=2, val_per_class=1, size=32, frames=16))
     shutil.move(videos, made.root / "videos")
     return made
@@ -141,6 +142,18 @@ def test_the_loop_and_the_loop_again(run, workspace):
     assert model.stat().st_mtime_ns == before[model]
 
 
+def test_the_search_goes_on_from_another_folder_of_the_workspace(small, workspace, monkeypatch):
+    found = []
+    for folder in (workspace.root, workspace.root / "experiments"):
+        monkeypatch.chdir(folder)
+        with Builder(loop.RUNTIME, workspace.cache) as builder:
+            finding = loop._Finding(loop.QuickstartRequest(), Keeper(), Workspace.find(), builder)
+            finding.profile()
+            found.append(finding.search(1.0))
+    assert found[0].study == found[1].study
+    assert found[0].history == found[1].history
+
+
 def test_it_learns_from_trainings_of_its_space_alone(small, workspace, monkeypatch):
     monkeypatch.chdir(workspace.root)
     keeper = Keeper()
@@ -152,8 +165,8 @@ def test_it_learns_from_trainings_of_its_space_alone(small, workspace, monkeypat
     assert keeper.lines[-1].endswith("so the search scores networks without trainings")
     monkeypatch.setattr(loop, "SPACE", "x3d-tiny")
     (workspace.root / "search_spaces" / "x3d-tiny.trained.csv").unlink()  # a workspace of an earlier version
-    (found,) = finding.trainings()
-    assert Path(found).resolve() == shipped() / "search_spaces" / "x3d-tiny.trained.csv"
+    assert finding.trainings() == ("x3d-tiny.trained.csv",)
+    assert workspace.trainings("x3d-tiny.trained.csv") == shipped() / "search_spaces" / "x3d-tiny.trained.csv"
     space.write_text(SPACE)
 
 

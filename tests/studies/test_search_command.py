@@ -233,6 +233,23 @@ def test_what_comes_next_trains_on_what_the_study_learned_from(run):
     assert err.rstrip().endswith("next: hwbench train mine:best")
 
 
+def test_the_same_trainings_under_another_name_are_those_of_the_study(run, workspace, monkeypatch):
+    """A path is another one in another folder, and so were those of `quickstart`, which named its table by its path."""
+    command = ("search", "--budget", "4.2ms", "--evaluator", "fitted", "--study", "mine", "--learn-from")
+    by_path = "search_spaces/x3d-tiny.trained.csv"
+    assert run(*command, by_path, "--trials", "2")[0] == 0
+    (workspace.studies / "mine" / "begun_from.json").rename(kept := workspace.root / "kept.json")
+    monkeypatch.chdir(workspace.root / "experiments")
+    for trials, name in (("3", "x3d-tiny.trained.csv"), ("4", f"../{by_path}")):
+        status, _, err = run(*command, name, "--trials", trials)
+        assert status == 0, err
+    assert (workspace.studies / "mine" / "begun_from.json").read_bytes() == kept.read_bytes()
+    (workspace.root / by_path).write_text((workspace.root / by_path).read_text().replace("0.98828", "0.5"))
+    status, _, err = run(*command, f"../{by_path}", "--trials", "5")
+    assert status == 2
+    assert "exists with other settings: effort was 'learned from 15 networks of search_spaces/" in err
+
+
 def test_a_study_kept_elsewhere_without_a_copy_of_its_settings_goes_on_with_a_budget(run, workspace):
     folder = workspace.studies / "half"
     folder.mkdir(parents=True)
