@@ -34,6 +34,8 @@ VERIFIED_BYTES = 1024**3
 
 # Folder of decoded videos in a cache; each run says how much they may take.
 DECODED = "decoded"
+# Folder of trained supernets in a cache: hours of training, without which a study cannot be scored further.
+SUPERNETS = "supernets"
 
 USERS = ".users"
 _TURN = "turn.lock"
@@ -117,7 +119,7 @@ def trim_builds(root: Path) -> Room:
 
 
 def clean_cache(root: Path) -> Room:
-    """Removes the builds that no running process uses and, where none uses the cache, all the rest of it.
+    """Removes the builds that no running process uses and, where none uses the cache, the rest of it but supernets.
 
     Raises:
         WorkspaceError: The file system has no locks, which tell what is used.
@@ -125,7 +127,7 @@ def clean_cache(root: Path) -> Room:
     room = _builds_down_to(root, 0)
     if not root.is_dir():
         return room
-    rest = [_entry([path]) for path in _listed(root) if not _KEY.match(path.name)]
+    rest = [_entry([path]) for path in _listed(root) if not _KEY.match(path.name) and path.name != SUPERNETS]
     with _turn(root, fcntl.LOCK_EX):
         if _first_began_ns(root) is None:
             for entry in rest:

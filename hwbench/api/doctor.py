@@ -77,8 +77,9 @@ class DoctorRequest:
         default=False,
         flags=("--clean/--no-clean",),
         help="First remove from .hwbench what can be made again and no running process uses: built files, runners, "
-        "what was fetched to make them, decoded videos, samples of verified tables. Measurements, tables and studies "
-        "stay. With --json: cleaned, with removed_bytes, removed_files, kept_bytes (in use) for cache and verified.",
+        "what was fetched to make them, decoded videos, computed optical flow, what data check found out, samples of "
+        "verified tables. Measurements, tables, studies and trained supernets stay. With --json: cleaned, with "
+        "removed_bytes, removed_files, kept_bytes (in use) for cache and verified.",
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.train_request import RAISE
+from hwbench.room import SUPERNETS
 from hwbench.units import format_rate
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from hwbench.training.supernet import SupernetProgress
     from hwbench.workspace import Workspace
 
-# Below the workspace; goes with ``hwbench doctor --clean``.
-FOLDER = Path(".hwbench") / "cache" / "supernets"
 WEIGHTS = "supernet.pt"
 # How networks share tensors. It is part of what a supernet is: where it changes, supernets are trained anew.
 SHARING = "by stage and place"
@@ -120,7 +119,7 @@ class StudySupernet:
     def folder(self) -> Path:
         """Where it is kept; another supernet has another folder."""
         text = json.dumps(self._identity, sort_keys=True)
-        return self.workspace.root / FOLDER / hashlib.sha256(text.encode()).hexdigest()[:16]
+        return self.workspace.cache / SUPERNETS / hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property
     def networks(self) -> str:
@@ -180,10 +179,8 @@ class StudySupernet:
     @cached_property
     def _average(self) -> dict[str, torch.Tensor]:
         from hwbench.models.files import read_tensors
-        from hwbench.room import use
         from hwbench.training.run_lock import training_in_turn
 
-        use(self.workspace.cache)  # before it is looked for: from here on nobody clears it away
         path = self.folder / WEIGHTS
         if not path.is_file():
             with training_in_turn(self.folder, self._say_waiting):

@@ -186,6 +186,20 @@ def test_decoded_videos_are_counted_apart_and_cleaned(workspace, capsys):
     assert "decoded videos" not in findings(out)
 
 
+def test_clean_leaves_trained_supernets_and_says_what_it_removes(workspace, capsys):
+    weights = workspace.cache / "supernets" / "0123456789abcdef" / "supernet.pt"
+    flow = workspace.cache / "flow" / "0123456789abcdef" / "flow.json"
+    for file in (weights, flow):
+        file.parent.mkdir(parents=True)
+        file.write_bytes(bytes(100))
+    status, _, err = run(capsys, "--clean")
+    assert status == 0, err
+    assert (weights.is_file(), flow.exists()) == (True, False)
+    words = " ".join(run(capsys, "--help")[1].replace("│", " ").split())
+    assert "computed optical flow" in words
+    assert "studies and trained supernets stay" in words
+
+
 def test_19_24_a_limit_that_is_no_size_is_told(workspace, capsys, monkeypatch):
     monkeypatch.setenv("HWBENCH_CACHE_LIMIT", "much")
     status, out, err = run(capsys, "--json")

@@ -124,6 +124,17 @@ def test_19_24_what_a_check_of_data_finds_out_stays_while_it_runs(tmp_path):
     assert begun[0] == ("probe", 3)
 
 
+def test_a_trained_supernet_stays_where_nobody_uses_the_cache(root):
+    """Hours of training, without which its study scores no further network."""
+    for folder in ("supernets/0123", "flow/4567"):
+        (root / folder).mkdir(parents=True)
+        (root / folder / "file").write_bytes(bytes(KIB))
+    freed = room.clean_cache(root)
+    assert (freed.removed_bytes, freed.kept_bytes) == (KIB, 0)
+    assert sorted(path.name for path in root.iterdir()) == [room.USERS, "supernets"]
+    assert (root / "supernets" / "0123" / "file").is_file()
+
+
 def test_19_24_a_process_that_was_killed_holds_nothing(root):
     build(root, WORKLOADS[0])
     forget(root)

@@ -169,9 +169,7 @@ def test_interrupted_it_goes_on(place: Workspace, data: StudyData, feasible: Fea
     assert rest.first == 2 * length + 1
 
 
-def test_nobody_clears_away_a_supernet_that_is_trained_or_used(
-    tmp_path: Path, data: StudyData, feasible: FeasibleSet
-) -> None:
+def test_nobody_clears_away_a_supernet(tmp_path: Path, data: StudyData, feasible: FeasibleSet) -> None:
     place = Workspace.create(tmp_path / "work")
 
     class Cleaning(Listener):
@@ -183,7 +181,8 @@ def test_nobody_clears_away_a_supernet_that_is_trained_or_used(
 
     supernet = StudySupernet(place, StudyData(place, data.source, Fidelity(1)), feasible, 2, 0, Cleaning())
     supernet.prepare()
-    assert clean_cache(place.cache).kept_bytes >= (supernet.folder / WEIGHTS).stat().st_size
+    clean_cache(place.cache)
+    assert (supernet.folder / WEIGHTS).is_file()
 
 
 def test_two_searches_train_a_supernet_once(
