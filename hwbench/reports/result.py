@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.printable import printable
+from hwbench.spaces.begun import kept_at
 from hwbench.spaces.resolve import RESULT, load_result
 from hwbench.specs import Precision, Target
 from hwbench.studies.candidates import Candidate, FurtherLatency
@@ -21,7 +22,6 @@ from hwbench.studies.left_out import LeftOut
 from hwbench.studies.race import RaceResult
 from hwbench.studies.settings import Settings, check_name
 from hwbench.studies.space_shares import SpaceShare
-from hwbench.studies.stored_settings import MARKER
 from hwbench.workspace import Workspace
 
 Made = TypeVar("Made")
@@ -173,7 +173,7 @@ def _parse(study: str, path: Path, values: Mapping[str, object]) -> StoredResult
         course=_course(values.get("course")),
         spaces=_spaces(values, "spaces"),
         named=_named(values.get("named", {})),
-        storage=_storage(path.with_name(MARKER)),
+        storage=printable(kept_at(path.parent), 300) or None,
         learned=_learned(values.get("learned")),
         given_up=len(_list(values.get("given_up", []), "given_up")),
     )
@@ -189,14 +189,6 @@ def _named(values: object) -> dict[str, str]:
     if not isinstance(values, dict) or not all(isinstance(text, str) for text in values.values()):
         raise ValueError(f"named: expected the names of models by space, got {_shown(values)}")
     return values
-
-
-def _storage(marker: Path) -> str | None:
-    """What the folder of a study says of where its trials are; None where they are in it."""
-    try:
-        return printable(marker.read_text(encoding="utf-8").strip(), 300) or None
-    except (OSError, UnicodeDecodeError):
-        return None
 
 
 def _made(read: Callable[[Any], Made], values: object, where: str, expected: str) -> Made:

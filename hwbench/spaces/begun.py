@@ -101,7 +101,7 @@ def going_on(folder: Path, spaces: Sequence[str]) -> str:
         folder: Of the study; its name is that of the study.
         spaces: Names of spaces that ``--space`` takes; any other one is left out.
     """
-    storage = _line(folder / MARKER)
+    storage = kept_at(folder)
     stored = copied_settings(folder / SETTINGS_COPY) if storage else journal_settings(folder / JOURNAL)
     options = list(_options(stored if isinstance(stored, dict) else {}, spaces))
     if storage:
@@ -196,6 +196,16 @@ def _asked_budgets(stored: Mapping[str, object], further: Mapping[str, object]) 
 
 def _positive(*values: float) -> bool:
     return all(0 < value < math.inf for value in values)
+
+
+def kept_at(folder: Path) -> str:
+    """The storage of a study as it is typed in any folder; empty where there is none.
+
+    A relative file of SQLite is one of the workspace.
+    """
+    text, scheme = _line(folder / MARKER), "sqlite:///"
+    file = text.removeprefix(scheme)
+    return f"{scheme}{folder.absolute().parents[2] / file}" if text != file else text
 
 
 def _line(path: Path) -> str:

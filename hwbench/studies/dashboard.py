@@ -13,7 +13,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency
 from hwbench.studies.journal import Unlocked, damage_told, opened_again
-from hwbench.studies.storage import MARKER, StudyStorage
+from hwbench.studies.storage import StudyStorage, kept_storage
 from hwbench.studies.stored_settings import JOURNAL
 
 if TYPE_CHECKING:
@@ -73,9 +73,8 @@ def opened_for_reading(folder: Path, storage: StudyStorage | None = None) -> Ite
         MissingDependency: The package that speaks to the storage is not installed.
         WorkspaceError: The storage cannot be reached.
     """
-    marker, journal = folder / MARKER, folder / JOURNAL
-    kept = StudyStorage.parse(marker.read_text(encoding="utf-8").strip(), str(marker)) if marker.is_file() else None
-    if storage is not None and (kept is None or kept.shown != storage.shown):
+    journal, kept = folder / JOURNAL, kept_storage(folder)
+    if storage is not None and (kept is None or not kept.is_at(storage)):
         place = "in its folder" if kept is None else f"in {kept.shown}"
         raise InvalidValue(f"study {folder.name!r} is kept {place}, not in {storage.shown}")
     if kept is not None:

@@ -18,7 +18,7 @@ from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.locks import try_flock, without_locks
 from hwbench.printable import printable
 from hwbench.studies.settings import Settings
-from hwbench.studies.storage import MARKER, StudyStorage, check_marker
+from hwbench.studies.storage import MARKER, StudyStorage, check_marker, marker_text
 from hwbench.studies.stored_settings import JOURNAL, SETTINGS, SETTINGS_COPY, is_missing
 from hwbench.workspace import write_text, writing
 
@@ -64,7 +64,7 @@ def open_study(
                     _agree(study, settings, folder.name)
                 if storage is not None:
                     write_text(folder / SETTINGS_COPY, json.dumps(settings.as_dict(), indent=2) + "\n")
-                    write_text(folder / MARKER, storage.shown + "\n")
+                    write_text(folder / MARKER, marker_text(folder, storage) + "\n")
                 with nullcontext() if storage else damage_told(folder / JOURNAL):
                     _reclaim(study, num_choices)
                 yield study

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import sqlite3
 import threading
 import time
 import warnings
@@ -30,6 +32,7 @@ from hwbench.errors import InvalidValue, MissingDependency, WorkspaceError
 from hwbench.printable import SECRET_NAME, printable
 from hwbench.studies.advisory_lock import ANSWER_S, advisory_lock, cut
 from hwbench.studies.stored_settings import MARKER as MARKER
+from hwbench.workspace import STATE
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage, RDBStorage
@@ -97,6 +100,27 @@ class StudyStorage:
         """What ``shown`` leaves out."""
         values = [v for name, several in self.url.normalized_query.items() if SECRET_NAME.search(name) for v in several]
         return tuple(str(value) for value in [self.url.password, *values] if value)
+
+    @property
+    def file(self) -> Path:
+        """The file of SQLite, in the folder that links to it lead to."""
+        path = Path(self.url.database or "")
+        return Path(os.path.realpath(path.parent)) / path.name
+
+    def is_at(self, other: StudyStorage) -> bool:
+        """Whether another URL is of the same place, whatever its password and the links on the way are."""
+        if {self.url.drivername, other.url.drivername} == {"sqlite"}:
+            return _at(self.url, self.file).shown == _at(other.url, other.file).shown
+        return self.shown == other.shown
+
+    def has_study(self, name: str) -> bool:
+        """Whether a file of SQLite holds a study of this name; nothing is written, and no file is made."""
+        try:
+            with contextlib.closing(sqlite3.connect(f"{self.file.as_uri()}?mode=ro", uri=True)) as database:
+                rows = database.execute("SELECT 1 FROM studies WHERE study_name = ?", (name,))
+                return rows.fetchone() is not None
+        except sqlite3.Error:
+            return False
 
     def require_folder(self) -> None:
         """Refuses a file of SQLite in a folder that is not there, before anything else is done.
@@ -256,8 +280,35 @@ def _first_answer() -> Iterator[Callable[..., None]]:
         timer.cancel()
 
 
+def kept_storage(folder: Path) -> StudyStorage | None:
+    """Where the folder of a study says that its trials are; None: in it. A relative file is one of the workspace.
+
+    Raises:
+        InvalidValue: The text there is none of ``EXPECTED``.
+    """
+    marker, workspace = folder / MARKER, _workspace_of(folder)
+    if not marker.is_file():
+        return None
+    text = marker.read_text(encoding="utf-8").strip()
+    with contextlib.suppress(ArgumentError, ValueError):
+        url = make_url(text)
+        if workspace is not None and url.drivername == "sqlite" and url.database:
+            return StudyStorage.parse(_at(url, workspace / url.database).shown, str(marker))
+    return StudyStorage.parse(text, str(marker))
+
+
+def marker_text(folder: Path, storage: StudyStorage) -> str:
+    """What the folder of a study keeps of a storage: a file in the workspace by its path there, which moves with it."""
+    workspace = _workspace_of(folder)
+    if workspace is not None and storage.url.drivername == "sqlite":
+        file, root = storage.file, Path(os.path.realpath(workspace))
+        if file.is_relative_to(root):
+            return _at(storage.url, file.relative_to(root)).shown
+    return storage.shown
+
+
 def check_marker(folder: Path, storage: StudyStorage | None, journal: Path) -> None:
-    """Refuses to begin a study a second time at another place.
+    """Refuses to begin a study a second time at another place; not where a file of SQLite was moved or copied.
 
     Args:
         folder: Of the study.
@@ -267,13 +318,38 @@ def check_marker(folder: Path, storage: StudyStorage | None, journal: Path) -> N
     Raises:
         InvalidValue: It is kept elsewhere; says where.
     """
-    marker, name = folder / MARKER, folder.name
-    shown = None if storage is None else storage.shown
-    kept = marker.read_text(encoding="utf-8").strip() if marker.is_file() else None
-    if kept == shown or (kept is None and not journal.is_file()):
+    name, kept = folder.name, kept_storage(folder)
+    if kept is None and (storage is None or not journal.is_file()):
         return
-    how = "without --storage" if kept is None else f"with --storage {printable(kept, 300)}"
+    if kept is not None and storage is not None and (kept.is_at(storage) or _came_along(folder, kept, storage)):
+        return
+    how = "without --storage" if kept is None else f"with --storage {printable(kept.shown, 300)}"
     raise InvalidValue(f"study {name!r} was begun {how}; repeat it so, or choose another name: --study {name}-2")
+
+
+def _came_along(folder: Path, kept: StudyStorage, asked: StudyStorage) -> bool:
+    """Whether the file that is asked for is the one that is kept, moved since, or was copied with the workspace."""
+    if {kept.url.drivername, asked.url.drivername} != {"sqlite"} or not asked.has_study(folder.name):
+        return False
+    workspace = _workspace_of(folder)
+    if not kept.file.exists():
+        return True
+    if workspace is None or not asked.file.is_relative_to(root := Path(os.path.realpath(workspace))):
+        return False
+    inside = asked.file.relative_to(root)
+    original = Path(str(kept.file).removesuffix(f"/{inside}"))
+    copied = original / folder.absolute().relative_to(workspace.absolute()) / MARKER
+    return original != root and original / inside == kept.file and copied.is_file()
+
+
+def _workspace_of(folder: Path) -> Path | None:
+    """The workspace that the folder of a study lies in; None where it lies elsewhere."""
+    state = folder.parent.parent
+    return state.parent if state.name == STATE else None
+
+
+def _at(url: URL, file: Path) -> StudyStorage:
+    return StudyStorage(url.set(database=str(file)))
 
 
 def _with_tables(url: str, options: dict[str, Any]) -> RDBStorage:

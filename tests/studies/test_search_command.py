@@ -259,7 +259,7 @@ def test_a_study_kept_elsewhere_without_a_copy_of_its_settings_goes_on_with_a_bu
             (folder / "settings.json").write_text(copy)
         status, _, err = run("report", "half")
         assert status == 2
-        assert err.rstrip().endswith(": hwbench search --budget BUDGET --storage sqlite:///half.db --study half")
+        assert err.rstrip().endswith(f"--budget BUDGET --storage sqlite:///{workspace.root}/half.db --study half")
     (folder / "settings.json").write_text('{"budget_ms": 5, "evaluator": "short-train", "data": "my clips"}')
     _, _, err = run("report", "half")
     assert " --budget 5ms --evaluator short-train --data 'my clips' --storage " in err

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -21,6 +22,7 @@ from sqlalchemy.sql.ddl import SchemaGenerator
 
 from hwbench.api.search_request import SearchRequest
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, WorkspaceError
+from hwbench.spaces.begun import going_on
 from hwbench.studies.advisory_lock import LockLost, advisory_lock
 from hwbench.studies.dashboard import opened_for_reading
 from hwbench.studies.journal import open_study
@@ -31,6 +33,8 @@ from hwbench.studies.trials import SearchWatch
 from hwbench.studies.worker_pool import Workers
 from hwbench.testing import postgres
 from hwbench.testing.evaluations import Sleep
+from hwbench.testing.searches import search_by_law
+from hwbench.workspace import Workspace
 
 PASSWORD = "s3cret-pass/word"
 
@@ -200,6 +204,72 @@ def _is_lost(search, how):
     with pytest.raises(InvalidFile, match=rf"storage\.txt says .* begun in sqlite:.*, but {how}; bring"):
         search.run(trials=3, measure=1)
     assert (folder / "result.json").read_bytes() == result
+
+
+@pytest.fixture
+def original(tmp_path, monkeypatch):
+    """A workspace with a study of three trials in a file of its own."""
+    made = Workspace.create(tmp_path / "original")
+    monkeypatch.chdir(made.root)
+    assert _go_on(made, 3).trials == 3
+    return made
+
+
+def _go_on(workspace, trials, url="sqlite:///optuna.db"):
+    return search_by_law(
+        workspace, "x3d-tiny", 4e-3, study="s", trials=trials, sampler="random", storage=StudyStorage.parse(url)
+    )
+
+
+def _trials(workspace):
+    with contextlib.closing(sqlite3.connect(workspace.root / "optuna.db")) as database:
+        return database.execute("SELECT count(*) FROM trials").fetchone()[0]
+
+
+def _of_before(workspace):
+    """The storage of the study, as it was stored before: by its absolute path."""
+    (workspace.studies / "s" / MARKER).write_text(f"sqlite:///{workspace.root / 'optuna.db'}\n")
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_study_in_a_file_of_a_workspace_that_was_moved_goes_on(original, tmp_path, monkeypatch, before):
+    if before:
+        _of_before(original)
+    moved = Workspace(original.root.rename(tmp_path / "moved"))
+    monkeypatch.chdir(moved.root / "experiments")
+    assert _go_on(moved, 5, "sqlite:///../optuna.db").trials == 5
+    folder = moved.studies / "s"
+    assert (folder / MARKER).read_text() == "sqlite:///optuna.db\n"
+    with opened_for_reading(folder, StudyStorage.parse("sqlite:///../optuna.db")) as storage:
+        assert len(storage.get_all_trials(storage.get_all_studies()[0]._study_id)) == 5
+    assert f" --storage sqlite:///{moved.root}/optuna.db --study s" in going_on(folder, ["x3d-tiny"])
+    assert not original.root.exists()
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_copy_of_a_workspace_keeps_to_its_own_file(original, tmp_path, monkeypatch, before):
+    if before:
+        _of_before(original)
+    copy = Workspace(Path(shutil.copytree(original.root, tmp_path / "copy")))
+    monkeypatch.chdir(copy.root)
+    assert _go_on(copy, 5).trials == 5
+    assert (_trials(original), _trials(copy)) == (3, 5)
+    with pytest.raises(InvalidValue, match=rf"was begun with --storage sqlite:///{copy.root}/optuna\.db; repeat it so"):
+        _go_on(copy, 6, f"sqlite:///{original.root / 'optuna.db'}")
+    assert _trials(original) == 3
+
+
+def test_a_file_that_was_moved_holds_its_study_and_a_copy_of_it_is_another_place(original, tmp_path):
+    elsewhere = f"sqlite:///{tmp_path / 'elsewhere.db'}"
+    shutil.copy("optuna.db", tmp_path / "elsewhere.db")
+    with pytest.raises(InvalidValue, match="was begun with --storage"):
+        _go_on(original, 4, elsewhere)
+    Path("optuna.db").unlink()
+    assert _go_on(original, 4, elsewhere).trials == 4
+    assert (original.studies / "s" / MARKER).read_text() == f"{elsewhere}\n"
+    with pytest.raises(InvalidValue, match="was begun with --storage"):
+        _go_on(original, 5)
+    assert not Path("optuna.db").exists()
 
 
 def test_a_score_that_the_study_does_not_take_ends_the_search(make, monkeypatch):
