@@ -34,6 +34,8 @@ VERIFIED_BYTES = 1024**3
 
 # Folder of decoded videos in a cache; each run says how much they may take.
 DECODED = "decoded"
+# Folder of computed optical flow in a cache.
+FLOW = "flow"
 # Folder of trained supernets in a cache: hours of training, without which a study cannot be scored further.
 SUPERNETS = "supernets"
 
@@ -159,13 +161,23 @@ def size(root: Path) -> int:
     return sum(_entry([path]).bytes for path in _listed(root))
 
 
-def _builds_down_to(root: Path, limit: float) -> Room:
+def size_of_builds(root: Path) -> int:
+    """Bytes of the builds in a cache, which are what its limit holds for."""
+    return sum(_entry(paths).bytes for paths in _builds(root).values())
+
+
+def _builds(root: Path) -> dict[str, list[Path]]:
+    """The files of each build, by its key."""
     grouped: dict[str, list[Path]] = defaultdict(list)
     for path in _listed(root):
         if key := _KEY.match(path.name):
             grouped[key[0]].append(path)
+    return grouped
+
+
+def _builds_down_to(root: Path, limit: float) -> Room:
     # the description comes first: what it does not describe does not count as built
-    entries = [_entry(sorted(paths, key=lambda path: path.suffixes != [".json"])) for paths in grouped.values()]
+    entries = [_entry(sorted(paths, key=lambda path: path.suffixes != [".json"])) for paths in _builds(root).values()]
     room = Room()
     if not entries:
         return room

@@ -251,7 +251,7 @@ def _workspace(workspace: Workspace | str | Path | None) -> Iterator[Installatio
     advice = "free some space; built files go with: hwbench doctor --clean"
     yield InstallationFinding("disk", free >= ENOUGH_DISK_BYTES, f"{format_bytes(free)} free", advice, needed=False)
     yield _taken(workspace)
-    yield from _decoded(workspace)
+    yield from _beside_builds(workspace)
     if not store.exists():
         yield InstallationFinding("measurements", True, "none yet; make some: hwbench profile --device local")
         return
@@ -267,9 +267,9 @@ def _workspace(workspace: Workspace | str | Path | None) -> Iterator[Installatio
 
 def _taken(workspace: Workspace) -> InstallationFinding:
     """What built files take, and may take."""
-    from hwbench.room import DECODED, LIMIT_VARIABLE, limit_bytes, size
+    from hwbench.room import LIMIT_VARIABLE, limit_bytes, size_of_builds
 
-    taken = format_bytes(size(workspace.cache) - size(workspace.cache / DECODED))
+    taken = format_bytes(size_of_builds(workspace.cache))
     try:
         limit = limit_bytes()
     except HwbenchError as error:
@@ -281,12 +281,22 @@ def _taken(workspace: Workspace) -> InstallationFinding:
     )
 
 
-def _decoded(workspace: Workspace) -> Iterator[InstallationFinding]:
-    """What decoded videos take, where there are any."""
-    from hwbench.room import DECODED, size
+def _beside_builds(workspace: Workspace) -> Iterator[InstallationFinding]:
+    """What else lies in the cache, where there is any; the limit of built files is not one of it."""
+    from hwbench.room import DECODED, FLOW, SUPERNETS, size, size_of_builds
 
-    if num_bytes := size(workspace.cache / DECODED):
-        yield InstallationFinding("decoded videos", True, f"{format_bytes(num_bytes)}, kept by --decoded-cache")
+    kinds = {
+        DECODED: ("decoded videos", "kept by --decoded-cache"),
+        FLOW: ("optical flow", "computed for --modality"),
+        SUPERNETS: ("supernets", "trained for --evaluator supernet; doctor --clean leaves them"),
+    }
+    sizes = {folder: size(workspace.cache / folder) for folder in kinds}
+    for folder, (name, why) in kinds.items():
+        if num_bytes := sizes[folder]:
+            yield InstallationFinding(name, True, f"{format_bytes(num_bytes)}, {why}")
+    if num_bytes := size(workspace.cache) - size_of_builds(workspace.cache) - sum(sizes.values()):
+        why = "runners, what was fetched to make them, and what data check found out"
+        yield InstallationFinding("rest of the cache", True, f"{format_bytes(num_bytes)}, {why}")
 
 
 def _clean(workspace: Workspace | str | Path | None, listener: Listener) -> dict[str, Room]:

@@ -34,7 +34,7 @@ from hwbench.data.transforms import (
 )
 from hwbench.data.videos import Splits, splits_of
 from hwbench.errors import InvalidValue, UnknownName
-from hwbench.room import DECODED, use
+from hwbench.room import DECODED, FLOW, use
 from hwbench.workspace import STATE, Workspace
 
 Split = Literal["train", "val"]
@@ -49,8 +49,6 @@ _SPAN_S = 2.0
 CACHE_BYTES = 512 * 2**20
 # In the workspace's folder of caches.
 _INDEX = "videos/index.sqlite"
-# Folder of computed flow there.
-FLOW = "flow"
 
 
 def open_splits(workspace: Workspace, data: str, *, seed: int = 0) -> Splits:

@@ -158,7 +158,8 @@ def test_19_24_clean_removes_what_can_be_made_again_and_says_how_much(workspace,
     status, out, _ = run(capsys, "--json")
     assert status == 0
     assert "cleaned" not in json.loads(out)
-    assert findings(out)["build cache"]["found"] == "8.8 KiB of at most 10.0 GiB"
+    assert findings(out)["build cache"]["found"] == "4.9 KiB of at most 10.0 GiB"
+    assert findings(out)["rest of the cache"]["found"].startswith("3.9 KiB, runners")
     status, out, err = run(capsys, "--clean", "--json")
     assert status == 0
     cleaned = json.loads(out)["cleaned"]
@@ -184,6 +185,20 @@ def test_decoded_videos_are_counted_apart_and_cleaned(workspace, capsys):
     _, out, _ = run(capsys, "--clean", "--json")
     assert json.loads(out)["cleaned"]["cache"]["removed_bytes"] == 4096
     assert "decoded videos" not in findings(out)
+
+
+def test_what_the_limit_of_built_files_does_not_hold_for_is_counted_apart(workspace, capsys, monkeypatch):
+    monkeypatch.setenv("HWBENCH_CACHE_LIMIT", "4KiB")
+    files = {f"{'ab' * 32}.pte": 2, "flow/0123/flow.json": 3, "supernets/4567/supernet.pt": 5, "videos/facts.sqlite": 6}
+    for name, kib in files.items():
+        (workspace.cache / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace.cache / name).write_bytes(bytes(kib * 1024))
+    status, out, err = run(capsys, "--json")
+    assert status == 0, err
+    told = {name: one["found"].partition(",")[0] for name, one in findings(out).items()}
+    assert told["build cache"] == "2.0 KiB of at most 4.0 KiB"
+    assert (told["optical flow"], told["supernets"], told["rest of the cache"]) == ("3.0 KiB", "5.0 KiB", "6.0 KiB")
+    assert "decoded videos" not in told
 
 
 def test_clean_leaves_trained_supernets_and_says_what_it_removes(workspace, capsys):
