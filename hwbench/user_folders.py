@@ -1,4 +1,4 @@
-"""Folders of the user outside of workspaces, by the XDG Base Directory Specification."""
+"""Folders of the user: those of hwbench, by the XDG Base Directory Specification, and what ``~`` stands for."""
 
 from __future__ import annotations
 
@@ -20,3 +20,11 @@ def user_folder(variable: str, default: str) -> Path:
     """
     base = Path(os.environ.get(variable, ""))
     return (base if base.is_absolute() else Path.home() / default) / "hwbench"
+
+
+def with_home(path: str) -> Path:
+    """A path with the home of a user in place of ``~`` or ``~NAME``; where there is no such user or home, as it is."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)

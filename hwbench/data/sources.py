@@ -35,6 +35,7 @@ from hwbench.data.transforms import (
 from hwbench.data.videos import Splits, splits_of
 from hwbench.errors import InvalidValue, UnknownName
 from hwbench.room import DECODED, FLOW, use
+from hwbench.user_folders import with_home
 from hwbench.workspace import STATE, Workspace
 
 Split = Literal["train", "val"]
@@ -96,13 +97,13 @@ def _named(data: str) -> tuple[Reader | None, Path]:
     name, colon, rest = data.partition(":")
     if not data.strip():
         raise UnknownName("the name of the data is empty")
-    whole = Path(data).expanduser()
+    whole = with_home(data)
     if whole.exists() or not colon or not (name in readers or _READER.fullmatch(name)):
         return None, whole
-    place, options = Path(rest).expanduser(), ""
+    place, options = with_home(rest), ""
     if not place.exists():
         text, _, options = rest.partition("?")
-        place = Path(text).expanduser()
+        place = with_home(text)
     reader = get_reader(name, _options(data, options))
     if not rest:
         raise UnknownName(f"no path behind {data!r}")

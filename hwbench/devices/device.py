@@ -39,6 +39,7 @@ from hwbench.printable import printable
 from hwbench.registry import suggest
 from hwbench.specs import LOCAL
 from hwbench.toml_fields import Fields
+from hwbench.user_folders import with_home
 from hwbench.workspace import STATE, Workspace
 
 # Devices whose files come with hwbench.
@@ -254,5 +255,5 @@ def _runner(fields: Fields) -> str:
     """The runner; a path that is relative to the file or to a home folder is one here."""
     runner = fields.text("runner", "")
     if runner.startswith(("./", "../", "~")):
-        return str(fields.path.parent / Path(runner).expanduser())
+        return str(fields.path.parent / with_home(runner))
     return runner

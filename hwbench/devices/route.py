@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hwbench.devices.base import Address
 from hwbench.devices.known_hosts import SSH_PORT, host_name
 from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.user_folders import with_home
 
 if TYPE_CHECKING:
     import paramiko
@@ -189,13 +190,13 @@ def _known_hosts(said: Mapping[str, Any], address: Address) -> tuple[Path, ...]:
     own = own_known_hosts(address)
     users = shlex.split(said.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2"))
     system = shlex.split(said.get("globalknownhostsfile", SYSTEM_KNOWN_HOSTS))
-    named = (Path(word).expanduser() for word in (*users, *system) if word != "none")
+    named = (with_home(word) for word in (*users, *system) if word != "none")
     return (*([own] if own else []), *named)
 
 
 def _path(text: str, address: Address) -> Path:
     """A path of a device file, from the workspace on."""
-    path = Path(text).expanduser()
+    path = with_home(text)
     return path if path.is_absolute() or address.workspace is None else address.workspace.root / path
 
 
@@ -276,7 +277,7 @@ def _config_lines(path: Path, left: int, block: str) -> Iterator[str]:
             yield line
         elif left:
             for pattern in words[1:]:
-                base = Path(pattern).expanduser()
+                base = with_home(pattern)
                 full = base if base.is_absolute() else path.home() / ".ssh" / base
                 for found in sorted(glob.glob(str(full))):
                     yield from _config_lines(Path(found), left - 1, block)

@@ -30,6 +30,7 @@ from hwbench.locks import try_lockf
 from hwbench.ownership import check_own
 from hwbench.printable import printable, shown, without_secrets
 from hwbench.spaces.cards import Weights, load_card
+from hwbench.user_folders import with_home
 from hwbench.workspace import Workspace, temporary_beside, write_text, writing
 
 MIRROR = "HWBENCH_ZOO_MIRROR"
@@ -154,7 +155,7 @@ def mirrored(url: str) -> str:
         )
     if re.match(r"https?://", mirror):
         return f"{mirror}/{place}"
-    folder = Path(mirror).expanduser()
+    folder = with_home(mirror)
     if not folder.is_dir():
         got = shown(without_secrets(mirror))
         raise InvalidValue(f"{MIRROR}: expected a folder or an address with http:// or https://, got {got}")

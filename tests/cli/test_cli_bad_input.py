@@ -242,6 +242,8 @@ OTHERS = [
       for place in ("", "-oProxyCommand=x", "pi@-x", "a b", "pi:x", "a\x1bb")],
     (("devices", "add", "box", "--ssh", "pi:0"), 2, ("--ssh: expected a port from 1 to 65535, got 0",)),
     *[(("devices", "add", "box", f"--adb={place}"), 2, ("--adb: expected a serial",)) for place in ("-x", "a b", "\n")],
+    *[((*train("zoo:x3d-xs"), "--data", name), 2, ("no data at ~no-such-user", "data are synthetic"))
+      for name in ("~no-such-user/clips", "folders:~no-such-user")],
     (("devices", "remove", "local", "--yes"), 2, ("'local' comes with hwbench and stays",)),
 ]  # fmt: skip
 

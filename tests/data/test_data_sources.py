@@ -55,3 +55,16 @@ def test_an_empty_name_is_not_the_current_folder(
 def test_an_unknown_name_says_what_to_type(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="data are synthetic, synthetic:NAME, PATH"):
         open_dataset(Workspace(tmp_path), "kinetics", split="train", size=(24, 24), clip=ClipSpec(4, stride=1))
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-that-name/clips", "folders:~nobody-of-that-name/clips"])
+def test_the_home_of_nobody_is_a_path_like_any_other(
+    name: str, tmp_path: Path, make_video: MakeVideo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = Workspace(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnknownName, match="no data at ~nobody-of-that-name/clips; data are"):
+        open_splits(workspace, name)
+    for file in ("a/1.mp4", "a/2.mp4", "b/1.mp4", "b/2.mp4"):
+        make_video(f"~nobody-of-that-name/{file}")
+    assert open_splits(workspace, "~nobody-of-that-name").train.classes == ("a", "b")

@@ -41,11 +41,16 @@ def test_local_and_s9_are_shipped():
 
 @pytest.mark.parametrize(
     ("said", "meant"),
-    [("python", "python"), ("/opt/venv/bin/python3", "/opt/venv/bin/python3"), ("./executor_runner", "HERE")],
+    [
+        ("python", "python"),
+        ("/opt/venv/bin/python3", "/opt/venv/bin/python3"),
+        ("./executor_runner", "HERE/executor_runner"),
+        ("~no-such-user/executor_runner", "HERE/~no-such-user/executor_runner"),
+    ],
 )
 def test_which_runner(tmp_path, said, meant):
     path = write(tmp_path, f'schema = 1\nname = "pi"\ntransport = "local"\nrunner = "{said}"\n')
-    assert read_device(path).runner == meant.replace("HERE", str(path.parent / "executor_runner"))
+    assert read_device(path).runner == meant.replace("HERE", str(path.parent))
 
 
 def test_everything_a_file_can_say(tmp_path):

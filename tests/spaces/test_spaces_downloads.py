@@ -252,9 +252,10 @@ def test_what_cannot_be_had_says_the_way_out(
     monkeypatch.setenv(MIRROR, "http://127.0.0.1:9")  # nobody listens there
     with pytest.raises(HwbenchError, match=r"cannot reach 127\.0\.0\.1:9: .*refused.*; fetch .* elsewhere"):
         fetch_weights(workspace, "x3d-xs")
-    monkeypatch.setenv(MIRROR, str(tmp_path / "none"))
-    with pytest.raises(InvalidValue, match="expected a folder or an address"):
-        fetch_weights(workspace, "x3d-xs")
+    for nothing in (str(tmp_path / "none"), "~no-such-user/zoo"):
+        monkeypatch.setenv(MIRROR, nothing)
+        with pytest.raises(InvalidValue, match="expected a folder or an address"):
+            fetch_weights(workspace, "x3d-xs")
     monkeypatch.setenv(MIRROR, str(tmp_path))
     with pytest.raises(HwbenchError, match=r"no such file in HWBENCH_ZOO_MIRROR; put https://"):
         fetch_weights(workspace, "x3d-xs")
