@@ -31,6 +31,8 @@ TRAINED = ".trained.csv"
 NO_TRAININGS = "none"
 # What a workspace must keep to its owner. The last two hold what is run, and the numbers of processes that are ended.
 _OWN = (".", *PARTS[:3], STATE, f"{STATE}/cache", f"{STATE}/labs")
+# What a new workspace keeps out of git, as the checkout does: working state, runs, and times of this machine.
+_GITIGNORE = f"{STATE}/\nruns/\n# measured on this machine\nprofiles/local/*.csv\n"
 # Linux follows no more, either.
 _MOST_LINKS = 40
 _HOLDS = "a workspace names programs that are run, and keys that are believed"
@@ -96,12 +98,15 @@ class Workspace:
     def create(cls, root: str | Path) -> Workspace:
         """Makes a workspace with the shipped spaces, device files and cards; existing files are left as they are.
 
-        Nobody else can write what is made, whatever the umask is.
+        A ``.gitignore`` keeps out of git what is of this machine. Whatever the umask is, nobody else can write what is
+        made.
         """
         root = Path(root)
         with writing(root):
             for part in PARTS:
                 make_closed_folder(root / part)
+            if not (root / ".gitignore").exists():
+                write_text(root / ".gitignore", _GITIGNORE, 0o644)
             for part in PARTS[:3]:
                 for source in sorted(_shipped_files(part)):
                     target = root / source.relative_to(shipped())

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 @request
 class InitRequest:
-    """Make a workspace: the shipped search spaces, devices and model cards; existing files are left as they are."""
+    """Make a workspace: the shipped search spaces, devices and model cards; existing files are left as they are.
+
+    A .gitignore keeps working state, runs and tables of this machine out of git.
+    """
 
     directory: Path = option(argument=True, metavar="DIR", help="Directory to make, or to complete.")
 

@@ -1,4 +1,6 @@
 import json
+import shutil
+import subprocess
 
 import pytest
 
@@ -58,6 +60,35 @@ def test_files_that_exist_are_left_as_they_are(tmp_path, capsys):
     status, _, _ = run(capsys, str(tmp_path / "bench"))
     assert status == 0
     assert all(path.read_text() == "mine" for path in names)
+
+
+def test_what_is_of_this_machine_stays_out_of_git(tmp_path, capsys):
+    if shutil.which("git") is None:
+        pytest.skip("apt-get install git")
+    root = tmp_path / "bench"
+    run(capsys, str(root))
+    table = "executorch-1.5.1.int8.t1.csv"
+    for name in (
+        ".hwbench/measurements.sqlite",
+        "runs/a/checkpoint.pt",
+        f"profiles/local/{table}",
+        f"profiles/s9/{table}",
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    subprocess.run(["git", "init", "-q", root], check=True)
+    listed = subprocess.run(
+        ["git", "-C", root, "ls-files", "--others", "--exclude-standard"], check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert f"profiles/s9/{table}" in listed
+    assert "profiles/local/device.toml" in listed
+    assert not [name for name in listed if name.startswith((".hwbench", "runs")) or name == f"profiles/local/{table}"]
+
+
+def test_a_gitignore_that_is_there_is_left_as_it_is(tmp_path, capsys):
+    (tmp_path / ".gitignore").write_text("mine\n")
+    assert run(capsys, str(tmp_path))[0] == 0
+    assert (tmp_path / ".gitignore").read_text() == "mine\n"
 
 
 def test_a_directory_that_is_a_file_is_one_line_and_status_2(tmp_path, capsys):
