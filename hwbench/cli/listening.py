@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import typer
 from rich.progress import Progress, TaskID
 
 from hwbench.api.listener import Listener, StageProgress
-from hwbench.cli.output import progress, say
+from hwbench.cli.output import draws_bars, progress, say
 from hwbench.printable import printable
+
+# Of a stage, in a log: an hour is a page.
+_EVERY_S = 60.0
 
 
 class TerminalListener(Listener):
-    """One bar for each stage of a request; when all stages ended, or one begins again, later bars stand below."""
+    """One bar for each stage of a request; when all stages ended, or one begins again, later bars stand below.
 
-    def __init__(self) -> None:
+    In a log bars are drawn when they end; until then a line a minute tells where a stage is.
+
+    Args:
+        clock: Seconds since any moment.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._told_s: dict[str, float] = {}
         self._display: Progress | None = None
         self._opened = progress()
         self._tasks: dict[str, TaskID] = {}
@@ -42,6 +54,16 @@ class TerminalListener(Listener):
         self._last[at.stage] = at
         if all(one.done == one.total for one in self._last.values()):
             self.close()
+        elif not draws_bars():
+            self._log(at)
+
+    def _log(self, at: StageProgress) -> None:
+        """Tells where a stage is, a minute after it began or was told of last."""
+        now_s = self._clock()
+        if now_s - self._told_s.setdefault(at.stage, now_s) >= _EVERY_S:
+            self._told_s[at.stage] = now_s
+            total = "?" if at.total is None else at.total
+            say(printable(", ".join(filter(None, (f"{at.stage} {at.done}/{total}", at.rate, at.note)))))
 
     def confirm(self, question: str) -> bool | None:
         if not sys.stdin.isatty():
@@ -56,6 +78,7 @@ class TerminalListener(Listener):
         if self._display is not None:
             self._opened.__exit__(None, None, None)
             self._display, self._opened, self._tasks, self._last = None, progress(), {}, {}
+            self._told_s = {}
 
 
 @contextmanager

@@ -62,6 +62,11 @@ def say(message: str) -> None:
     talk.print(printable_lines(message))
 
 
+def draws_bars() -> bool:
+    """Whether bars are drawn as they grow; else, as in the log of a batch job, when they end."""
+    return talk.is_terminal and not talk.is_dumb_terminal
+
+
 @contextmanager
 def progress() -> Iterator[Progress]:
     """A progress display on stderr with counts, rate and time left; brackets in its texts are no markup."""

@@ -107,3 +107,56 @@ def test_lines_of_talk_are_shown_as_they_are(monkeypatch, capsys, text, bars):
         print(f"flushed {text}", end="", flush=True)
     _, err = capsys.readouterr()
     assert all(f"{how} {text}" in err for how in ("said", "printed", "flushed"))
+
+
+class Clock:
+    """Seconds that the test moves."""
+
+    now_s = 0.0
+
+    def __call__(self):
+        return self.now_s
+
+
+def course(clock, capsys, seconds):
+    """What is told after each of so many steps of two stages, a step each so many seconds; then their bars."""
+    told = []
+    with listening(TerminalListener(clock)) as listener:
+        listener.progress(StageProgress("build", 0, 2))
+        for done in range(5):
+            listener.progress(StageProgress("measure", done, 9, rate="2/min" if done else "", note="s9\nhot"))
+            told.append(capsys.readouterr().err)
+            clock.now_s += seconds
+    return told, capsys.readouterr().err
+
+
+def test_in_a_log_a_line_a_minute_tells_where_a_stage_is(capsys):
+    told, bars = course(Clock(), capsys, 30)
+    assert told == ["", "", "measure 2/9, 2/min, s9 hot\n", "", "measure 4/9, 2/min, s9 hot\n"]
+    assert [line.split()[0] for line in bars.splitlines()] == ["build", "measure"]
+
+
+def test_in_a_log_stages_of_less_than_a_minute_are_their_bars(capsys):
+    told, bars = course(Clock(), capsys, 14)
+    assert told == [""] * 5
+    assert "4/9" in bars
+
+
+def test_a_stage_that_begins_again_has_its_own_minute_and_its_length_may_be_unknown(capsys):
+    clock = Clock()
+    with listening(TerminalListener(clock)) as listener:
+        for done in (0, 1, 0, 1):
+            listener.progress(StageProgress("score", done, None))
+            clock.now_s += 40
+        capsys.readouterr()
+        clock.now_s += 1
+        listener.progress(StageProgress("score", 2, None))
+        assert capsys.readouterr().err == "score 2/?\n"
+
+
+@pytest.mark.parametrize(("terminal", "lines"), [("xterm", False), ("dumb", True)])
+def test_a_terminal_that_draws_bars_is_told_no_lines(monkeypatch, capsys, terminal, lines):
+    monkeypatch.setenv("TERM", terminal)
+    monkeypatch.setattr("hwbench.cli.output.talk._force_terminal", True)
+    told, _ = course(Clock(), capsys, 61)
+    assert any("measure 4/9, 2/min, s9 hot\n" in text for text in told) == lines
