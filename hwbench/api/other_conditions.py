@@ -6,14 +6,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hwbench.latency import LatencyTable, table_path
+from hwbench.errors import NotMeasured
+from hwbench.latency import LatencyTable, load_table
 from hwbench.latency.changes import differing_conditions
-from hwbench.specs import AUTO, STREAM
 
 if TYPE_CHECKING:
     from hwbench.api.listener import Listener
     from hwbench.measure.campaign import Campaign
-    from hwbench.specs import Workload
+    from hwbench.specs import Precision
     from hwbench.workspace import Workspace
 
 
@@ -34,8 +34,8 @@ class OtherConditions:
 
     @property
     def in_file(self) -> str:
-        """What to write so that the device is measured as the table was."""
-        return f'write conditions = "{self.conditions}" in profiles/{self.device}/device.toml'
+        """What to write so that the device is measured as the table was; empty where that is no answer."""
+        return self.conditions and f'write conditions = "{self.conditions}" in profiles/{self.device}/device.toml'
 
 
 def other_conditions(campaign: Campaign, table: LatencyTable) -> OtherConditions | None:
@@ -54,15 +54,24 @@ def other_conditions(campaign: Campaign, table: LatencyTable) -> OtherConditions
 
 
 def tell_other_conditions(
-    workspace: Workspace, campaign: Campaign, workloads: Collection[Workload], listener: Listener
+    workspace: Workspace, campaign: Campaign, forms: Collection[tuple[Precision, str]], listener: Listener
 ) -> None:
-    """Says so where networks are measured under ``stock`` beside a table of ``controlled``, or the other way round."""
-    kinds = {(w.precision, STREAM if w.variant == STREAM else AUTO) for w in workloads}
-    paths = (table_path(workspace.root, campaign.target, *kind) for kind in sorted(kinds))
-    for path in filter(lambda path: path.is_file(), paths):
-        other = other_conditions(campaign, LatencyTable.read(path))
-        if other is not None and other.conditions:
+    """Says so where networks are measured beside a table of other conditions, as of another machine of that name.
+
+    Args:
+        workspace: Has the tables.
+        campaign: What the networks are measured in.
+        forms: Precisions and variants whose tables are meant; one that is not there is passed over.
+        listener: Hears of each table.
+    """
+    for precision, variant in sorted(forms):
+        try:
+            table = load_table(workspace, campaign.target, precision, variant=variant)
+        except NotMeasured:
+            continue
+        if other := other_conditions(campaign, table):
+            mend = other.in_file or f"measure a table of your own: {table.command()}"
             listener.say(
-                f"{path.name} was taken under {other.conditions} conditions, and networks are measured under others "
-                f"now ({other.words}), of which its predictions tell nothing; {other.in_file}"
+                f"the table of {table.target} in {precision} was measured under other conditions ({other.words}), of "
+                f"which its predictions hold: {mend}"
             )

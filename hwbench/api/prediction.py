@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hwbench.api.listener import SILENT, Listener
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
-from hwbench.specs import AUTO
+from hwbench.specs import AUTO, STREAM
 
 if TYPE_CHECKING:
     from hwbench.latency import AdditivePredictor, LatencyTable
@@ -190,8 +190,10 @@ def measuring(
         keep: Measure all of it now, whatever is known, into a file of its own (``store_aside``), and then copy the rows
             of these into the store, where it has none. Default: what the store lacks is measured, and goes there; so is
             what it has from an occasion before that of the table, on which the device took another time.
-        listener: Hears progress and failures.
+        listener: Hears progress and failures, and of a table that was measured under other conditions, as on another
+            machine of that name.
     """
+    checked: set[tuple[Precision, str]] = set()
 
     def measure(workloads: Sequence[Workload]) -> Sequence[Measurement]:
         from hwbench.api.campaigns import CampaignProgress, place_campaign, say_failures, store_aside
@@ -217,7 +219,9 @@ def measuring(
         ):
             if campaign.target != target:
                 raise HwbenchError(f"expected to measure on {target}, the device is {campaign.target}")
-            tell_other_conditions(workspace, campaign, workloads, listener)
+            forms = {(one.precision, STREAM if one.variant == STREAM else AUTO) for one in workloads}
+            tell_other_conditions(workspace, campaign, forms - checked, listener)
+            checked.update(forms)
             if keep is None and (again := of_another_speed(workspace, campaign, workloads)):
                 campaign.reopen(again)
                 was, they_are = ("was", "it is") if len(again) == 1 else ("were", "they are")

@@ -164,6 +164,19 @@ def test_rows_for_a_table_of_a_device_that_is_held_now_name_the_line_of_its_file
     )
 
 
+def test_predictions_by_a_table_of_another_machine_are_told_once(workspace, fake):
+    words, here = "was measured under other conditions", Keeper()
+    ask(workspace, here, measure_rows=0)
+    assert not [line for line in here.lines if words in line]
+    path = table_path(workspace.root, TARGET, INT8)
+    path.write_text(path.read_text().replace(fingerprint(CONDITIONS), "decaf"))
+    there = Keeper()
+    ask(workspace, there, measure_rows=0, study="there")
+    (told,) = [line for line in there.lines if words in line]
+    assert told.startswith(f"the table of {TARGET} in int8 {words} (decaf, now {fingerprint(CONDITIONS)}), of which")
+    assert "measure a table of your own: hwbench profile --device local" in told
+
+
 @pytest.mark.long
 def test_a_table_with_rows_of_an_earlier_version_has_no_row_added(workspace, fake):
     first = ask(workspace, measure_rows=2)
