@@ -288,7 +288,7 @@ def test_validate_tells_of_a_table_of_a_device_that_was_held(workspace, fake):
     fake.conditions = CONDITIONS
     hwbench.validate(request, otherwise, workspace=workspace)
     (told,) = [line for line in otherwise.lines if "conditions" in line]
-    assert "was measured under other conditions (conditions controlled, then stock, " in told
+    assert "was measured under other conditions (conditions controlled, then stock" in told
     assert told.endswith(': write conditions = "controlled" in profiles/local/device.toml')
 
 
