@@ -3,7 +3,7 @@
 ``OUT/train/CLASS/NAME.mp4`` and ``OUT/val/CLASS/NAME.mp4``, or folders of JPEG files of these names, or tar shards
 (``hwbench.data.shards``). What is finished stands in ``OUT/.prepared.jsonl``, a line for each file, so that the same
 command goes on after any interruption. ``OUT/prepared.json`` is there while the folder is what a run left at its end:
-from the first change of a run to its end it is not, and readers refuse the folder.
+from the first change of a run to its end it is ``.prepared.before.json``, and readers refuse the folder.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from hwbench.units import format_bytes
 from hwbench.workspace import Workspace, write_text, writing
 
 _LOCK = ".prepare.lock"
+_BEFORE = ".prepared.before.json"
 _VERSION = 1
 # What no line of a list holds: tabs, line ends as ``str.splitlines`` has them, and what is not UTF-8.
 _NOT_IN_LISTS = re.compile(r"[\t-\r\x1c-\x1e\x85\u2028\u2029\ud800-\udfff]")
@@ -282,9 +283,9 @@ class PreparedFolder:
         self._finished[str(target)] = values
 
     def _change(self) -> None:
-        """From now to the end of the run, the folder is not what ``prepared.json`` says."""
-        with writing(self.root):
-            (self.root / PREPARED).unlink(missing_ok=True)
+        """From now to the end of the run, the folder is not what ``prepared.json`` says; the next run reads it."""
+        with writing(self.root), contextlib.suppress(FileNotFoundError):
+            (self.root / PREPARED).replace(self.root / _BEFORE)
 
     def __enter__(self) -> PreparedFolder:
         return self
@@ -382,7 +383,7 @@ def _check_numbers(listing: DataListing) -> None:
 
 def _is_alphabetical(out: Path, listing: DataListing) -> bool:
     """Whether a folder of an earlier version stays without the order of its classes: trainings know them by its own."""
-    before = prepared_values(out)
+    before = prepared_values(out) or prepared_values(out, _BEFORE)
     labels = {side: {one.listed.label for one in listing.videos if one.split == side} for side in ("train", "val")}
     return bool(before) and CLASS_FOLDERS not in before and labels["val"] <= labels["train"]
 
@@ -443,4 +444,5 @@ def finish(
         **({CLASS_FOLDERS: list(class_folders)} if class_folders else {}),
     }
     write_text(prepared.out / PREPARED, json.dumps(values, indent=2) + "\n")
+    (prepared.out / _BEFORE).unlink(missing_ok=True)
     note_prepared(workspace, prepared.out)

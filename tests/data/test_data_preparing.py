@@ -466,8 +466,9 @@ def test_classes_keep_their_order_and_one_without_videos_to_train_on_is_read(
     assert read_splits(out).train.classes == (*before.train.classes, "added")
 
 
+@pytest.mark.parametrize("interrupted", [0, 1])
 def test_a_folder_of_an_older_version_keeps_the_numbers_that_trainings_know(
-    workspace: Workspace, make_video: MakeVideo, tmp_path: Path
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path, interrupted: int
 ) -> None:
     data, out = own_classes(make_video, tmp_path), tmp_path / "out"
     (data / "testlist01.txt").write_text("walk/v_walk_g02_c01.avi\n")
@@ -476,9 +477,13 @@ def test_a_folder_of_an_older_version_keeps_the_numbers_that_trainings_know(
     del values["class_folders"]
     (out / "prepared.json").write_text(json.dumps(values))  # as before
     assert read_splits(out).train.classes == ("climb", "run", "walk")
-    again = prepare(workspace, data, out)
+    for _ in range(interrupted):
+        prepare_in_part(workspace, data, out, PrepareSettings(24), 1)
+        assert not (out / "prepared.json").exists()
+    again = prepare(workspace, data, out, PrepareSettings(24))
     assert again.notes == ("classes are numbered in alphabetical order, others than in the original",)
     assert read_splits(out).train.classes == ("climb", "run", "walk")
+    assert not (out / ".prepared.before.json").exists()
 
 
 def test_numbers_that_lists_would_not_know_are_refused_before_the_work(workspace: Workspace, tmp_path: Path) -> None:

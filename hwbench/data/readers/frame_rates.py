@@ -55,10 +55,10 @@ def check_ended(path: Path) -> None:
             raise InvalidFile(f"{root}: hwbench data prepare has not ended here; the same command goes on")
 
 
-def prepared_values(root: Path) -> dict[str, Any]:
+def prepared_values(root: Path, name: str = PREPARED) -> dict[str, Any]:
     """What ``hwbench data prepare`` wrote of a folder; empty where it made none."""
     try:
-        values = read_json((root / PREPARED).read_text(encoding="utf-8"))
+        values = read_json((root / name).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}
