@@ -275,7 +275,8 @@ def write_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
     When this returns, the new ones are on the disk.
 
     Args:
-        path: The file; its folder is made where it is missing. A symbolic link stands for what it leads to.
+        path: The file; its folder is made where it is missing. A symbolic link is replaced, and what it leads to stays:
+            a copied run may be links to the files of another one.
         data: What it is to hold.
         mode: Its rights, less the umask; 0o644 for what is believed, whatever the umask is.
 
@@ -283,7 +284,6 @@ def write_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
         WorkspaceError: No rights or no room, or a directory, a device or a pipe is there.
     """
     _refuse_others(path)
-    path = _target(path)
     temporary = temporary_beside(path)
     with writing(path):
         make_folder(path.parent)
@@ -306,7 +306,6 @@ def check_writable(path: Path) -> None:
     """
     with writing(path):
         _refuse_others(path)
-        path = _target(path)
         folder = next(folder for folder in path.absolute().parents if folder.exists())
         temporary = temporary_beside(folder / path.name)
         try:
@@ -329,8 +328,8 @@ def _refuse_others(path: Path) -> None:
         raise WorkspaceError(f"cannot write {path}: it is a device or a pipe; name a file")
 
 
-def _target(path: Path) -> Path:
-    """The file that symbolic links lead to, from one to the next.
+def link_target(path: Path) -> Path:
+    """The file that symbolic links lead to, from one to the next: what is meant where a person names a file to write.
 
     A link that somebody else made is none, and replaced: in a folder that all can write it would choose our file.
     """

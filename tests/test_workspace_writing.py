@@ -6,23 +6,38 @@ import stat
 import pytest
 
 from hwbench.errors import WorkspaceError
+from hwbench.reports.page import save
 from hwbench.workspace import check_writable, write_bytes
 
 STRANGER = 65533
 
 
 @pytest.mark.parametrize("leads_to", ["published/page.html", "second", "missing/page.html"])
-def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path, leads_to):
+def test_a_link_to_a_page_stays_and_what_it_leads_to_is_written(tmp_path, leads_to):
     (tmp_path / "published").mkdir()
     (tmp_path / "published" / "page.html").write_bytes(b"old")
     (tmp_path / "second").symlink_to(tmp_path / "published" / "page.html")
     link = tmp_path / "page.html"
     link.symlink_to(leads_to)
-    check_writable(link)
-    write_bytes(link, b"new")
+    save(link, "new")
     assert os.readlink(link) == leads_to
     assert (tmp_path / leads_to).read_bytes() == link.read_bytes() == b"new"
     assert not list(tmp_path.rglob(".*.tmp"))
+
+
+@pytest.mark.parametrize("leads_to", ["other", "missing"])
+def test_a_link_to_another_file_is_replaced_and_that_file_stays(tmp_path, leads_to):
+    """As in a copy of a run that is links, or before a cache of write-protected files."""
+    (tmp_path / "other").write_bytes(b"old")
+    (tmp_path / "other").chmod(0o444)
+    link = tmp_path / "resume.pt"
+    link.symlink_to(leads_to)
+    check_writable(link)
+    assert os.readlink(link) == leads_to
+    write_bytes(link, b"new")
+    assert not link.is_symlink()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"other": b"old", "resume.pt": b"new"}
+    assert stat.S_IMODE((tmp_path / "other").stat().st_mode) == 0o444
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link to another user")
@@ -32,7 +47,7 @@ def test_a_link_of_somebody_else_chooses_no_file_of_ours(tmp_path):
     link = tmp_path / "page.html"
     link.symlink_to("ours")
     os.lchown(link, STRANGER, STRANGER)
-    write_bytes(link, b"new")
+    save(link, "new")
     assert (tmp_path / "ours").read_bytes() == b"old"
     assert not link.is_symlink()
 
@@ -40,7 +55,7 @@ def test_a_link_of_somebody_else_chooses_no_file_of_ours(tmp_path):
 def test_links_in_a_circle_are_written_over(tmp_path):
     for here, there in (("a", "b"), ("b", "a")):
         (tmp_path / here).symlink_to(there)
-    write_bytes(tmp_path / "a", b"new")
+    save(tmp_path / "a", "new")
     assert (tmp_path / "a").read_bytes() == b"new"
 
 

@@ -16,7 +16,7 @@ from hwbench.reports.device import DeviceReport, gather_device
 from hwbench.reports.markup import Html, element, join, script
 from hwbench.reports.run import RunsReport, gather_runs
 from hwbench.reports.study import StudyReport, gather
-from hwbench.workspace import Workspace, is_stream, write_bytes, writing
+from hwbench.workspace import Workspace, is_stream, link_target, write_bytes, writing
 
 # Scripts and styles of the page itself run; nothing else is loaded, sent or framed, whatever plotly.js would like.
 _POLICY = (
@@ -118,6 +118,8 @@ def document(
 def save(out: Path, text: str) -> None:
     """Writes a page; a crash leaves the old one or the new one. A device or a pipe stays what it is, and is given it.
 
+    A symbolic link stays, and what it leads to is written.
+
     Raises:
         WorkspaceError: The file cannot be written.
     """
@@ -125,7 +127,7 @@ def save(out: Path, text: str) -> None:
         if is_stream(out):
             _give(out, text.encode())
         else:
-            write_bytes(out, text.encode())
+            write_bytes(link_target(out), text.encode())
     except OSError as error:
         raise WorkspaceError(
             f"cannot write {out}: {error.strerror}; name a file that can be written: --out report.html"
