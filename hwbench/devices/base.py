@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from hwbench.errors import DeviceError
 from hwbench.registry import Registry, instance_of
 from hwbench.workspace import Workspace
 
@@ -41,6 +42,10 @@ class CommandResult:
     def ok(self) -> bool:
         """It ended by itself, with status 0."""
         return self.status == 0 and not self.timed_out
+
+
+class NoAnswer(DeviceError):
+    """A command was ended at its limit; the device may have done, or yet do, what it asks for."""
 
 
 class Process(Protocol):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from hwbench.devices.base import Transport
+from hwbench.devices.base import NoAnswer, Transport
 from hwbench.devices.interrupts import ending_on_signals, uninterrupted
 from hwbench.devices.journal import Change, Journal, belongs, journal_key, journals, waiting
 from hwbench.devices.knobs import Knob, knobs
@@ -275,15 +275,18 @@ def _hold(knob: Knob, name: str, journal: Journal, probe: Probe, transport: Tran
             raise DeviceError(f"{item}: set to {ours[item]!r}, it is {after.get(item, 'gone')!r}")
     except DeviceLost:
         raise
-    except DeviceError:
+    except DeviceError as refused:
         try:
             knob.undo(transport, before)
         except DeviceLost:
             raise
-        except DeviceError:
-            # A mode that is not told is one command: a device that refuses it both ways has not turned it.
+        except DeviceError as again:
             if knob.tells:
                 raise
+            # A mode that is not told is one command: a device that refuses it both ways has not turned it. Without an
+            # answer it may have.
+            if isinstance(refused, NoAnswer) or isinstance(again, NoAnswer):
+                raise refused from again
         journal.drop(change)
         raise
     return _words(knob, ours)

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from hwbench.devices.base import CommandResult, Transport
+from hwbench.devices.base import CommandResult, NoAnswer, Transport
 from hwbench.devices.device_text import clean, number
 from hwbench.devices.probe import Probe
 from hwbench.errors import DeviceError
@@ -171,12 +171,13 @@ def _answer(transport: Transport, *argv: str) -> str:
     """What a command prints, as one line.
 
     Raises:
-        DeviceError: It fails.
+        DeviceError: It fails; NoAnswer where it does not end.
     """
     result = transport.run(argv, timeout_s=TIME_LIMIT_S)
+    if result.timed_out:
+        raise NoAnswer(f"{' '.join(argv)}: no answer within {TIME_LIMIT_S:g} s")
     if not result.ok:
-        said = clean(result.stderr or result.stdout)
-        raise DeviceError(f"{' '.join(argv)}: {said or f'status {result.status}'}")
+        raise DeviceError(f"{' '.join(argv)}: {clean(result.stderr or result.stdout) or f'status {result.status}'}")
     return clean(result.stdout)
 
 
@@ -448,9 +449,8 @@ class Airplane(_Settings):
             return
         # Before Android 11 whoever changes the setting must also tell the radios, which only root may.
         super().set(transport, values)
-        state = "true" if on else "false"
         action = "android.intent.action.AIRPLANE_MODE"
-        result = as_root(transport, "am", "broadcast", "-a", action, "--ez", "state", state)
+        result = as_root(transport, "am", "broadcast", "-a", action, "--ez", "state", "true" if on else "false")
         if not result.ok:
             raise DeviceError(f"am broadcast: {clean(result.stderr) or f'status {result.status}'}")
 

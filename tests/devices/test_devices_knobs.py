@@ -16,7 +16,7 @@ import phones
 import pytest
 from waiting import heeding, in_the_background
 
-from hwbench.devices import Device, Probe, conditions, journal, lease, probe_device
+from hwbench.devices import CommandResult, Device, Probe, conditions, journal, lease, probe_device
 from hwbench.devices.control import Conditions, controlled, put_back_left_over
 from hwbench.devices.journal import Change, Journal
 from hwbench.devices.knobs import Knob, knobs
@@ -497,6 +497,33 @@ def test_a_device_that_was_lost_is_put_back_when_it_is_there_again(tmp_path):
     device.lost = False
     put_back_left_over(device)
     assert device.snapshot() == before | {"data/fixed-performance": "false"}
+
+
+class Slow(phones.Phone):
+    """A phone that is busy: it begins its fixed performance mode, answers too late, and does not come to end it."""
+
+    busy = True
+
+    def run(self, argv, **options):
+        if not self.busy or "set-fixed-performance-mode-enabled" not in argv:
+            return super().run(argv, **options)
+        if argv[-1] == "true":
+            super().run(argv, **options)
+        return CommandResult(-9, timed_out=True)
+
+
+def test_a_mode_that_a_phone_began_without_an_answer_is_put_back_later(tmp_path):
+    device, told = Slow(phone(tmp_path).root), []
+    before = device.snapshot()
+    command = "cmd power set-fixed-performance-mode-enabled"
+    with control(device, told) as held:
+        assert held.free["fixed-performance"] == f"{command} true: no answer within 30 s"
+    assert f"fixed-performance could not be put back: {command} false: no answer within 30 s; the next" in told[-1]
+    assert device.read("data/fixed-performance") == "true"
+    device.busy = False
+    put_back_left_over(device)
+    assert device.snapshot() == before | {"data/fixed-performance": "false"}
+    assert journal.waiting() == []
 
 
 def left_over(device):
