@@ -172,20 +172,17 @@ class Address:
         options: The device file's table that is named as the transport is.
         work_dir: Where files go on the device; ``~/`` in front is the home folder there.
         workspace: Where what is known about the device is kept, such as its host keys; None: nowhere.
+        typed: The options are those of ``hwbench devices add``, whether or not the device has a file.
     """
 
     name: str
     options: Mapping[str, Option] = field(default_factory=dict)
     work_dir: str = "/tmp/hwbench"
     workspace: Workspace | None = None
-
-    @property
-    def typed(self) -> bool:
-        """The device has no file yet: its options are those of ``hwbench devices add``."""
-        return self.workspace is not None and self.name not in self.workspace.names("profiles")
+    typed: bool = False
 
     def mend(self, in_file: str, typed: str) -> str:
-        """What to do about an option, in words: what to write into the device file, or to type while there is none."""
+        """What to do about an option, in words: what to write into the device file, or to type where it was typed."""
         return f"add it with {typed}" if self.typed else f"write {in_file} in profiles/{self.name}/device.toml"
 
 

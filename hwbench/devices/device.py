@@ -71,11 +71,12 @@ class Device:
     runner: str = ""
     model: tuple[str, ...] = ()
     conditions: Conditions = Conditions.STOCK
+    typed: bool = False  # its options are those of ``hwbench devices add``
 
     @property
     def address(self) -> Address:
         """What its transport needs to know."""
-        return Address(self.name, self.options, self.work_dir, self.workspace)
+        return Address(self.name, self.options, self.work_dir, self.workspace, self.typed)
 
     @property
     def files_dir(self) -> str:

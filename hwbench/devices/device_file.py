@@ -60,7 +60,7 @@ def device_toml(device: Device, notes: Sequence[str] = ()) -> str:
     return "\n".join(lines) + "\n"
 
 
-_ALWAYS = {"name", "transport_name", "description", "threads", "cpus", "options", "workspace"}
+_ALWAYS = {"name", "transport_name", "description", "threads", "cpus", "options", "workspace", "typed"}
 
 
 def _toml(value: object) -> str:

@@ -76,7 +76,7 @@ def start(workspace: Workspace, name: str, over: str) -> Device:
     values = {"pid": process.pid, "started": _began(process.pid), "adb": place}
     write_text(_record(workspace, name), json.dumps(values) + "\n")
     told = f"laboratory, emulated, over {over}"
-    return Device(name, over, told, emulated=True, work_dir=work_dir, options=options, workspace=workspace)
+    return Device(name, over, told, emulated=True, work_dir=work_dir, options=options, workspace=workspace, typed=True)
 
 
 def stop(workspace: Workspace, name: str) -> bool:

@@ -85,6 +85,22 @@ def test_what_cannot_be_added_writes_nothing(workspace, fields, said):
     assert "box" not in workspace.names("profiles")
 
 
+@pytest.mark.parametrize(
+    ("ssh", "mend"),
+    [("board", "add it with --ssh USER@HOST"), (None, r"write .* in profiles/box/device\.toml")],
+)
+def test_advice_is_about_the_option_that_was_typed_or_else_about_the_file(workspace, tmp_path, monkeypatch, ssh, mend):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text("Host board\n  User root\n")
+    file = workspace.root / "profiles" / "box" / "device.toml"
+    file.parent.mkdir()
+    file.write_text('schema = 1\nname = "box"\ntransport = "ssh"\n[ssh]\nhost = "board"\n')
+    request = hwbench.AddDeviceRequest(name="box", ssh=ssh, force=True)
+    with pytest.raises(InvalidValue, match=f"less than root; {mend}"):
+        hwbench.add_device(request, workspace=workspace)
+
+
 def test_a_device_that_answers_and_one_that_does_not(workspace, box):
     shown = hwbench.show_device(hwbench.ShowDeviceRequest(name="box"), workspace=workspace)
     assert shown.answer.probe.fingerprint == box.probe.fingerprint

@@ -14,7 +14,6 @@ from hwbench.devices.adb import open_link
 from hwbench.devices.adb_program import AdbProgram, Attached, attached, checked_word, is_address, is_loopback, place_of
 from hwbench.devices.base import Address
 from hwbench.errors import DeviceUnreachable, InvalidValue
-from hwbench.workspace import Workspace
 
 needs_adb = pytest.mark.skipif(shutil.which("adb") is None, reason="needs adb: apt-get install adb")
 
@@ -155,9 +154,9 @@ def test_a_serial_that_is_not_attached(serve):
         (READY, {"host": "127.0.0.1", "port": 1}, "Or add it with another --adb HOST:PORT"),
     ],
 )
-def test_a_device_without_a_file_is_added_with_an_option(serve, tmp_path, listing, options, mend):
+def test_a_device_whose_options_were_typed_is_added_with_another(serve, listing, options, mend):
     serve(listing)
-    new = Address("new", options, workspace=Workspace(tmp_path))
+    new = Address("new", options, typed=True)
     with pytest.raises(DeviceUnreachable) as caught:
         open_link(new, {})
     assert mend in str(caught.value)

@@ -106,14 +106,14 @@ def test_a_chain_without_end(config):
         way(host="a")
 
 
-def test_root_must_be_meant(config, monkeypatch, tmp_path):
+def test_root_must_be_meant(config, monkeypatch):
     config("Host board\n  User root\n")
     with pytest.raises(InvalidValue, match=r"less than root.*profiles/pi5/device\.toml"):
         route(Address("pi5", {"host": "board"}))
     with pytest.raises(
         InvalidValue, match=r"less than root; add it with --ssh USER@HOST, with root for USER if it must be"
     ):
-        route(Address("pi5", {"host": "board"}, workspace=Workspace(tmp_path)))
+        route(Address("pi5", {"host": "board"}, typed=True))
     monkeypatch.setattr(getpass, "getuser", lambda: "root")
     with pytest.raises(InvalidValue, match="less than root"):
         route(Address("pi5", {"host": "other"}))

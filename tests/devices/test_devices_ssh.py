@@ -232,7 +232,7 @@ def test_a_locked_key_needs_an_agent(sshd, tmp_path, agent):
     subprocess.run(["ssh-keygen", "-q", "-p", "-N", "secret words", "-f", str(key)], check=True, capture_output=True)
     with pytest.raises(DeviceUnreachable, match=r"locked with a passphrase.*ssh-add .*/key, and write agent = true"):
         connect(sshd, tmp_path, identity=str(key))
-    new = replace(address(sshd, tmp_path, identity=str(key)), workspace=Workspace(tmp_path))
+    new = replace(address(sshd, tmp_path, identity=str(key)), typed=True)
     with pytest.raises(DeviceUnreachable, match=r"ssh-add .*/key, and add it with --agent$"):
         transports.get("ssh").connect(new)
     with connect(sshd, tmp_path, identity=str(key), agent=True) as transport:

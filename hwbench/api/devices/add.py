@@ -195,7 +195,8 @@ def _named(workspace: Workspace, request: AddDeviceRequest) -> Device:
     read = {"ssh": ssh_options, "adb": adb_options}
     options: Mapping[str, Option] = read[way](place) if way in read else {}
     folder = transports.get(way).work_dir
-    return Device(request.name, way, work_dir=folder, options={**options, **request.keys}, workspace=workspace)
+    options = {**options, **request.keys}
+    return Device(request.name, way, work_dir=folder, options=options, workspace=workspace, typed=True)
 
 
 def _reach(asked: Device, listener: Listener) -> tuple[Device, Probe]:
@@ -232,7 +233,7 @@ def _as_found(asked: Device, probe: Probe, description: str | None, listener: Li
         stays = f"stays; its big cores are {list(cpus)}" if usable else f"cannot be used there; it is now {list(cpus)}"
         listener.say(f"cpus = {list(asked.cpus)} of its file {stays}")
         cpus = asked.cpus if usable else cpus
-    known = replace(asked, fingerprint=probe.fingerprint, unit=probe.unit)
+    known = replace(asked, fingerprint=probe.fingerprint, unit=probe.unit, typed=False)
     return replace(known, description=words, cpus=cpus, emulated=emulated)
 
 
