@@ -1,6 +1,7 @@
 """hwbench's own readers pass the suite that readers of other packages pass, and ``--data READER:PATH`` finds them."""
 
 import functools
+import json
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -148,3 +149,25 @@ def test_class_folders_follow_links_and_pass_over_names_with_a_dot(tmp_path: Pat
     (sub / "more").symlink_to(tmp_path / "elsewhere")
     (sub / "round").symlink_to(sub)
     assert len(read_folder(tmp_path / "clips")) == before + 1
+
+
+@pytest.mark.parametrize("form", ["folders", "frames"])
+@pytest.mark.parametrize("part", ["", "train"])
+def test_a_class_of_a_prepared_folder_that_has_no_folder_any_more_is_told(tmp_path: Path, form: str, part: str) -> None:
+    root = tmp_path / "prepared"
+    for side, name in (("train", "run"), ("train", "walk"), ("val", "run"), ("val", "jump")):
+        video = root / side / name / ("0" if form == "frames" else "0.mp4")
+        video.parent.mkdir(parents=True)
+        video.mkdir() if form == "frames" else video.write_bytes(b"")
+        if form == "frames":
+            (video / "img_00001.jpg").write_bytes(b"")
+    reader = readers.get(form)()
+    for names in (["walk", "run", "jump"], ["walk", "swim", "run", "jump"]):
+        (root / "prepared.json").write_text(json.dumps({"class_folders": names}))
+        read = reader.read(root / part)
+        assert read.classes == tuple(names)
+        assert len(read.notes) == ("swim" in names)
+    assert read.notes == (
+        f"{root}: classes without a folder keep their numbers: 'swim'; to drop them, which gives later classes other "
+        "numbers, remove them from class_folders in prepared.json",
+    )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hwbench.data.readers.base import ListedVideo, Listing, readers
-from hwbench.data.readers.class_order import prepared_classes
+from hwbench.data.readers.class_order import prepared_classes, without_folder
 from hwbench.data.readers.media_index import ENDINGS
 from hwbench.data.readers.sides import TEST, TRAIN, VAL, side_of, side_of_word
 from hwbench.data.readers.sides import listed as in_words
@@ -39,9 +39,10 @@ class ClassFolders:
         videos, fault = _classes(train)
         classes = prepared_classes(path, videos)
         if val is None:
-            return Listing(videos, classes=classes, fault=fault)
+            return Listing(videos, classes=classes, notes=without_folder(path), fault=fault)
         to_validate, more = _classes(val)
-        return Listing(videos, to_validate, classes, notes=_left_out(path, train, val), fault=fault or more)
+        notes = (*_left_out(path, train, val), *without_folder(path))
+        return Listing(videos, to_validate, classes, notes=notes, fault=fault or more)
 
 
 def sides(path: Path, is_video: Callable[[Path], bool]) -> tuple[Path, Path | None]:

@@ -19,7 +19,7 @@ from hwbench.printable import shown
 from hwbench.workspace import write_text
 
 FRAME_RATES = "frame-rates.json"
-_SIDES = ("train", "val")
+SIDES = ("train", "val")
 # In a prepared folder: what it holds, written when it is complete, and a line for each finished file. Sets that were
 # prepared before there was the file of rates have them there.
 PREPARED, JOURNAL = "prepared.json", ".prepared.jsonl"
@@ -45,7 +45,7 @@ def rated_root(path: Path) -> Path | None:
 def roots_of(path: Path) -> tuple[Path, ...]:
     """Folders that ``path`` may be the data of: itself, and that of which it is one side."""
     path = path.absolute()
-    return (path, path.parent) if path.name in _SIDES else (path,)
+    return (path, path.parent) if path.name in SIDES else (path,)
 
 
 def check_ended(path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from hwbench.data.images import IMAGE_ENDINGS, FrameFolder
 from hwbench.data.readers.annotations import frame_rate
 from hwbench.data.readers.base import ListedVideo, Listing, readers
-from hwbench.data.readers.class_order import prepared_classes
+from hwbench.data.readers.class_order import prepared_classes, without_folder
 from hwbench.data.readers.folders import sides
 from hwbench.data.readers.frame_rates import frame_rates, rated_root
 from hwbench.data.readers.media_index import frame_folders
@@ -52,7 +52,8 @@ class ImageFolders:
         rates = frame_rates(path) if self.fps is None else {}
         default = self.fps or _DEFAULT
         videos = _videos(train, rates, default)
-        return Listing(videos, _videos(val, rates, default) if val else None, prepared_classes(path, videos))
+        classes, notes = prepared_classes(path, videos), without_folder(path)
+        return Listing(videos, _videos(val, rates, default) if val else None, classes, notes=notes)
 
 
 def _videos(root: Path, rates: Mapping[Path, Fraction], default: Fraction) -> tuple[ListedVideo, ...]:
