@@ -171,6 +171,24 @@ def _check_classes(listing: DataListing, labels: set[str], folder: Path) -> None
         )
 
 
+def numbers_note(listing: DataListing, out: Path) -> str:
+    """One line where the lists give classes other numbers than the data set has; empty where numbers stay.
+
+    Args:
+        listing: The videos; ``check_target`` has found them fit for lists.
+        out: A list file, or a folder.
+    """
+    as_read = str if has_parts(listing) else _without_blanks
+    labels = {as_read(label) for video in listing.videos for label in video.listed.labels}
+    if not labels or class_names(labels, out) == tuple(map(as_read, listing.classes)):
+        return ""
+    return (
+        f"{out}: lists number the classes that have videos, names alphabetically, and {listing.data} numbers them in "
+        f"another way: checkpoints trained on one do not fit the other. To keep the numbers, train on {listing.data} "
+        "with --on-error skip"
+    )
+
+
 def is_list_file(out: Path) -> bool:
     """Whether a path is meant as a list file, not as a folder for two of them."""
     return out.suffix.lower() in _LIST_ENDS
@@ -231,8 +249,12 @@ def _decimal(seconds: Fraction | None) -> str:
 def _line(video: SplitVideo, folder: Path) -> str:
     listed = video.listed
     stream = "" if listed.stream is None else f" stream={listed.stream}"
-    label = re.sub(r"\s+", "_", listed.labels[0])
+    label = _without_blanks(listed.labels[0])
     return f"{_relative(listed.path.absolute(), folder.absolute())} {label}{stream}"
+
+
+def _without_blanks(label: str) -> str:
+    return re.sub(r"\s+", "_", label)
 
 
 def _relative(path: Path, folder: Path) -> str:

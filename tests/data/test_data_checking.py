@@ -1,6 +1,7 @@
 """What a check finds in a data set, that it is kept, and that a decoder that hangs or crashes costs one file."""
 
 import contextlib
+import json
 import os
 import shutil
 import sqlite3
@@ -405,6 +406,30 @@ def test_the_clean_lists_are_read_as_data(workspace: Workspace, clips: Path, tmp
     assert all(path.is_file() for path in splits.train.paths)
     with pytest.raises(UsageError, match="name a folder: --out clean"):
         check_target(checked.listing, tmp_path / "clean.txt")
+
+
+class Hearing(hwbench.Listener):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.lines.append(message)
+
+
+@pytest.mark.parametrize(("order", "told"), [(("jump", "run"), False), (("run", "jump"), True)])
+def test_lists_that_number_classes_in_another_way_are_told(
+    workspace: Workspace, clips: Path, tmp_path: Path, order: tuple[str, ...], told: bool
+) -> None:
+    (clips / "prepared.json").write_text(json.dumps({"class_folders": order}))
+    heard, out = Hearing(), tmp_path / "clean"
+    hwbench.check_data(hwbench.CheckDataRequest(data=str(clips), out=out, jobs=0), heard, workspace=workspace)
+    assert (read_splits(out).train.classes == read_splits(clips).train.classes) == (not told)
+    note = (
+        f"{out}: lists number the classes that have videos, names alphabetically, and {clips} numbers them in "
+        f"another way: checkpoints trained on one do not fit the other. To keep the numbers, train on {clips} "
+        "with --on-error skip"
+    )
+    assert heard.lines == [note] * told
 
 
 def test_one_list_is_written_where_the_split_is_drawn(

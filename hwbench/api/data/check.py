@@ -118,7 +118,7 @@ def check_data(
 
     Args:
         request: Which data set, and how thoroughly.
-        listener: Hears how many files are done.
+        listener: Hears how many files are done, and where lists give classes other numbers.
         workspace: Keeps what was found out of each file; default: the one around the current folder.
 
     Raises:
@@ -129,7 +129,7 @@ def check_data(
         WorkspaceError: The workspace or the lists cannot be written.
     """
     from hwbench.data.checking import check_listing
-    from hwbench.data.clean_lists import check_own_lists, check_target, has_parts, write_lists
+    from hwbench.data.clean_lists import check_own_lists, check_target, has_parts, numbers_note, write_lists
     from hwbench.data.flow_check import with_flow
     from hwbench.data.flow_stream import FlowStream
     from hwbench.data.listings import open_listing
@@ -144,6 +144,8 @@ def check_data(
     if request.out is not None:
         check_target(listing, request.out)
         check_own_lists(locate(workspace, request.data)[1], request.out, parts=has_parts(listing))
+        if note := numbers_note(listing, request.out):
+            listener.say(note)
     checked = check_listing(
         workspace,
         listing,
