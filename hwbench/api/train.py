@@ -295,6 +295,12 @@ def train_network(
         recipe = recipe.for_targets(several=opened.training.videos.multi_label)
         folder = out or run_folder(workspace, recipe, network, opened, start, teacher)
         check_folder(folder)
+    goes_on = False
+
+    def begins() -> None:
+        nonlocal goes_on
+        goes_on = fresh  # what is stored from now on is of this run
+
     try:
         return run(
             recipe,
@@ -307,10 +313,11 @@ def train_network(
             world=world,
             tensorboard=tensorboard,
             fresh=fresh,
+            begins=begins,
             progress=_told(listener, network.name),
         )
     except WorkspaceError as error:
-        if not (fresh and begun_in(folder)):
+        if not (goes_on and begun_in(folder)):
             raise
         raise WorkspaceError(
             f"{error}: with --fresh it begins anew, without --fresh the same command goes on where it stopped"

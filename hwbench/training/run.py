@@ -206,6 +206,7 @@ def train(
     world: World = ALONE,
     tensorboard: bool = False,
     fresh: bool = False,
+    begins: Callable[[], None] | None = None,
     progress: Callable[[TrainingProgress], None] | None = None,
     validated: Callable[[int, Scores], None] | None = None,
 ) -> Trained:
@@ -224,6 +225,7 @@ def train(
         tensorboard: Also write the log for TensorBoard.
         fresh: Start over: what is stored in ``run_dir`` is removed before the first step, and not where the arguments
             are refused.
+        begins: Called once before the first step, in the first process: what was there before ``fresh`` is removed.
         progress: Called after every step.
         validated: Called after every validation with the epoch, from 1, and its scores.
 
@@ -267,7 +269,7 @@ def train(
             world=world,
             tensorboard=tensorboard,
             fresh=fresh,
-            begins=partial(_begin, run_dir, description, fresh=fresh) if world.leads else None,
+            begins=partial(_begin, run_dir, description, begins, fresh=fresh) if world.leads else None,
             progress=progress,
             validated=validated,
         )
@@ -309,10 +311,12 @@ def train(
     return Trained(world.share(checkpoint))
 
 
-def _begin(run_dir: Path, description: RunDescription, *, fresh: bool) -> None:
+def _begin(run_dir: Path, description: RunDescription, begins: Callable[[], None] | None, *, fresh: bool) -> None:
     """Prepares the folder of a run that is refused no more."""
     if fresh:
         start_over(run_dir)
+    if begins is not None:
+        begins()
     if not begun_in(run_dir):
         write_description(run_dir, description)
 

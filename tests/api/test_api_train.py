@@ -17,13 +17,20 @@ from hwbench.api.models import resolve_model
 from hwbench.api.train_request import QAT_EPOCHS, QAT_RATE
 from hwbench.data import FailurePolicy, Normalisation, PictureSpec
 from hwbench.data.video_scores import load_scores
-from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, UnsupportedModule, UsageError
+from hwbench.errors import (
+    InvalidFile,
+    InvalidValue,
+    MissingDependency,
+    UnsupportedModule,
+    UsageError,
+    WorkspaceError,
+)
 from hwbench.interpreter import python_environment
 from hwbench.models import by_hand
 from hwbench.models.hand_weights import HandWeights
 from hwbench.specs import TensorSpec
 from hwbench.testing.listeners import Keeper
-from hwbench.training import Resources, load_checkpoint, save_checkpoint
+from hwbench.training import Resources, TrainingProgress, load_checkpoint, save_checkpoint
 from hwbench.training.quantized import Quantization
 from hwbench.training.recipe import LOSSES, OPTIMIZERS, PRECISIONS, Recipe
 from hwbench.training.run import initial
@@ -361,6 +368,27 @@ def test_a_refused_training_that_would_start_over_deletes_nothing(
     again = hwbench.train(replace(request, fresh=True, seed=1), workspace=workspace)
     assert (again.finished_before, load_checkpoint(again.checkpoint)[0].recipe.seed) == (False, 1)
     assert len(again.to_frame()) == again.steps + 1
+
+
+class Leaving(hwbench.Listener):
+    """Ends a run in its second epoch."""
+
+    def trained(self, at: TrainingProgress) -> None:
+        if at.epoch == 2:
+            raise KeyboardInterrupt
+
+
+def test_a_refused_training_that_would_start_over_is_not_said_to_go_on(workspace: Workspace, tmp_path: Path) -> None:
+    """What is stored then is of the run before, perhaps of another one."""
+    folder = tmp_path / "run"
+    request = replace(REQUEST, epochs=2, out=folder)
+    with pytest.raises(KeyboardInterrupt):
+        hwbench.train(request, Leaving(), workspace=workspace)
+    assert (folder / "resume.pt").is_file()
+    (folder / ".lock").unlink()
+    (folder / ".lock").symlink_to("resume.pt/none")  # cannot be opened
+    with pytest.raises(WorkspaceError, match=r"the same command again$"):
+        hwbench.train(replace(request, epochs=1, fresh=True), workspace=workspace)
 
 
 def test_a_network_of_a_space_is_made_by_no_function(workspace: Workspace, own: str, tmp_path: Path) -> None:
