@@ -73,7 +73,7 @@ def provenance(report: StudyReport) -> Iterator[Html]:
         ("Runtime", f"{result.target.runtime} {result.target.version}"),
         ("Optuna, plotly", ", ".join(importlib.metadata.version(name) for name in ("optuna", "plotly"))),
         ("Python", platform.python_version()),
-        ("Search, local time", _searched(report)),
+        ("Search, UTC", _searched(report)),
         ("Page written, UTC", report.written_at),
         ("Digest of the space's choices", result.settings.choices),
     )
@@ -81,7 +81,7 @@ def provenance(report: StudyReport) -> Iterator[Html]:
 
 
 def _searched(report: StudyReport) -> str:
-    """First and last moment of the search, or why they are not known."""
+    """First and last moment of the search in UTC, or why they are not known."""
     if report.searched is not None:
         return " to ".join(report.searched)
     if report.result.storage is not None:

@@ -384,7 +384,10 @@ def _conditions(table: LatencyTable, rows: Sequence[StoredRow]) -> Mapping[str, 
 
 
 def _searched(journal: Path) -> tuple[str, str] | None:
-    """First and last moment in the journal of a study; None where it is gone or says none."""
+    """First and last moment in the journal of a study (UTC, ISO 8601); None where it is gone or says none.
+
+    A moment without an offset, as Optuna before 5 wrote it, is of the local zone.
+    """
     try:
         lines = journal.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -394,8 +397,19 @@ def _searched(journal: Path) -> tuple[str, str] | None:
         with contextlib.suppress(ValueError):
             entry = read_json(line)
             found += [v for k, v in entry.items() if k.startswith("datetime_")] if isinstance(entry, dict) else []
-    dates = sorted(value[:19] for value in found if isinstance(value, str) and _DATE.match(value))
+    dates = sorted(filter(None, map(_in_utc, found)))
     return (dates[0], dates[-1]) if dates else None
+
+
+def _in_utc(value: object) -> str | None:
+    """A moment of a journal in UTC, to the second; None: it is none."""
+    if not isinstance(value, str) or not _DATE.match(value):
+        return None
+    try:
+        moment = datetime.fromisoformat(value).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    return moment.strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _doubts(

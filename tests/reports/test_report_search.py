@@ -1,6 +1,8 @@
 """Whether a study earned its answer, as its page says it: race, scoreboard, draws, choices, front, ground truth."""
 
 import json
+import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -248,6 +250,26 @@ def test_ground_truth_says_what_random_networks_reach(raced, tmp_path, parse):
         gather(raced, "mine", truth=tmp_path / "missing")
     with pytest.raises(InvalidValue, match="--truth is about a study"):
         ReportRequest(device="local", truth=folder)
+
+
+def test_moments_of_a_search_are_those_of_utc(workspace, parse, monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        journal = workspace.studies / "mine" / "journal.log"
+        moments = sorted(re.findall(r'"datetime_[a-z]+": ?"([^"]{19})[^"]*\+00:00"', journal.read_text()))
+        report = gather(workspace, "mine")
+        assert report.searched == (moments[0], moments[-1])
+        assert f"Search, UTC {moments[0]} to {moments[-1]}" in parse(page(report)).text
+        # Optuna before 5 wrote local times, without an offset.
+        begun, ended = ("2024-11-25T20:30:00.000001", "2024-11-25T21:00:00.000001")
+        journal.write_text("".join(json.dumps({"datetime_start": one}) + "\n" for one in (begun, ended)))
+        assert gather(workspace, "mine").searched == ("2024-11-26T01:30:00", "2024-11-26T02:00:00")
+        journal.write_text(json.dumps({"datetime_start": "0001-01-01T00:00:00+14:00"}) + "\n")
+        assert gather(workspace, "mine").searched is None
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def write_truth(folder: Path, architectures, budget_ms: float) -> None:
