@@ -42,7 +42,8 @@ _SIZES = ("file_size_bytes", "activation_bytes")
 class StoredResult:
     """What ``hwbench search`` found and stored; ``trials`` counts those without a score, ``history`` has the others.
 
-    ``given_up`` is the number of those without a score that a pruner ended.
+    ``given_up`` is the number of those without a score that a pruner ended, ``unpredicted`` that of those with a score
+    whose networks have a block that a table lacked when the search ended; an older version did not store it, 0.
 
     ``named`` has the models of the user's own, label of the space -> as it was named; ``storage`` is the URL where the
     trials are kept, without a password; None: in the folder of the study. ``learned_data`` is what the studies that it
@@ -70,6 +71,7 @@ class StoredResult:
     learned_data: str = ""
     learned: LeftOut | None = None
     given_up: int = 0
+    unpredicted: int = 0
 
     @property
     def space(self) -> str:
@@ -176,6 +178,7 @@ def _parse(study: str, path: Path, values: Mapping[str, object]) -> StoredResult
         storage=printable(kept_at(path.parent), 300) or None,
         learned=_learned(values.get("learned")),
         given_up=len(_list(values.get("given_up", []), "given_up")),
+        unpredicted=int(_number(values.get("unpredicted", 0), "unpredicted")),
     )
 
 

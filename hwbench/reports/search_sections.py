@@ -128,7 +128,12 @@ def cost(report: StudyReport) -> Iterator[Html]:
     if result.given_up:
         behind = counted(result.given_up, "more network")
         caption += f" {result.settings.pruner} gave up {behind}, behind the others before the end of the training."
-    if (lost := result.trials - len(result.history) - result.given_up) > 0:
+    if result.unpredicted:
+        caption += (
+            f" {counted(result.unpredicted, 'more network')} with a score had a block that the latency table lacked "
+            "when the search ended."
+        )
+    if (lost := result.trials - len(result.history) - result.given_up - result.unpredicted) > 0:
         caption += f" {lost} more trials ended without a score."
     if guessing is not None and guessing.expected:
         drawn = search_figures.random_draws(drawn, list(map(report.result.settings.shown_score, guessing.expected)))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class SearchResult:
     """What a search found: ``best`` was measured within the budget, of several the largest.
 
-    ``history`` has the networks with a score, ``given_up`` those that a pruner ended before.
+    ``history`` has the networks with a score that the tables predict, ``given_up`` those that a pruner ended before.
 
     Attributes:
         spread: Factor of the prediction interval, by space where there are several.
@@ -40,6 +40,7 @@ class SearchResult:
         cut_rows: Filled rows that were measured for the best networks; None: none could be.
         named: Models of the user's own, label of the space -> as it was named.
         learned: What a model of the trainings that the study began from is worth; None: there are none, or too few.
+        unpredicted: Trials with a score whose networks have a block that a table lacks by now; ``trials`` counts them.
     """
 
     study: str
@@ -60,6 +61,7 @@ class SearchResult:
     cut_rows: CutRows | None = None
     named: Mapping[str, str] = field(default_factory=dict)
     learned: LeftOut | None = None
+    unpredicted: int = 0
 
     @property
     def emulated(self) -> bool:
@@ -125,4 +127,6 @@ class SearchResult:
         if self.settings.pruner:
             stored["given_up"] = [one.to_json() for one in self.given_up]
             stored["rungs"] = [one.to_json() for one in self.rungs]
+        if self.unpredicted:
+            stored["unpredicted"] = self.unpredicted
         write_text(folder / RESULT, json.dumps(stored, indent=2, allow_nan=False) + "\n")

@@ -381,6 +381,7 @@ class Search:
             measured=tuple(measured.values()),
             history=tuple(measured.get(c.architecture, c) for c in history),
             spread=self.spread,
+            unpredicted=len(scored) - len(history),
             front=points if len(points) > 1 else (),
             race=points[0].race if len(points) == 1 else None,
             spaces=points[-1].spaces,

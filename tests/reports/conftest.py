@@ -45,9 +45,9 @@ def measured(workspace: Workspace, device: FakeDevice, workloads):
         return Campaign(store, TARGET, CONDITIONS, device.build, device.measure, timing).run(workloads).measurements
 
 
-def run_search(workspace: Workspace, device: FakeDevice, trials: int = TRIALS, study: str = "mine"):
+def run_search(workspace: Workspace, device: FakeDevice, trials: int = TRIALS, study: str = "mine", lacking=()):
     space = load_space(workspace, "x3d-tiny")
-    table = make_table(space, Precision.INT8)
+    table = make_table(space, Precision.INT8).without(lacking)
     table.write(table_path(workspace.root, TARGET, Precision.INT8))
     predictor = AdditivePredictor.fit(table, space=space.name)
 
@@ -70,6 +70,16 @@ def studied(tmp_path_factory) -> Path:
 @pytest.fixture
 def workspace(studied, tmp_path) -> Workspace:
     return Workspace(shutil.copytree(studied, tmp_path / "work"))
+
+
+@pytest.fixture
+def search_again(workspace, tmp_path):
+    """Goes on with the study ``mine`` by the table without some rows."""
+
+    def again(lacking):
+        return run_search(workspace, FakeDevice(tmp_path / "device", law=law), lacking=lacking)
+
+    return again
 
 
 @pytest.fixture

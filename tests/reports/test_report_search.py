@@ -17,6 +17,8 @@ from hwbench.reports.choices import importances
 from hwbench.reports.guessing import Guessing, expected_best
 from hwbench.reports.result import read_result
 from hwbench.reports.trained import raced_networks, study_scoreboard
+from hwbench.spaces import load_space
+from hwbench.specs import Architecture, Precision
 from hwbench.studies.candidates import Candidate
 from hwbench.studies.paired import VideoResults
 from hwbench.studies.race import FinalistRun, Race
@@ -145,6 +147,24 @@ def test_networks_that_were_given_up_are_no_failures(workspace, stored, parse):
     stored(lambda values: values.update(given_up=3))
     with pytest.raises(InvalidFile, match="given_up: expected a list, got 3"):
         gather(workspace, "mine")
+
+
+def test_networks_of_a_row_that_is_gone_are_no_failures(workspace, search_again, parse):
+    space, result = load_space(workspace, "x3d-tiny"), read_result(workspace, "mine")
+    parts = {one.architecture: {*parts_of(space, one.architecture)} for one in result.history}
+    best = parts[result.best.architecture]
+    row = next(part for one in parts.values() for part in sorted(one - best, key=str))
+    lost = sum(row in parts[one.architecture] for one in result.history)
+    after = search_again([row])
+    assert (after.trials, len(after.history)) == (16, 16 - lost)
+    text = parse(page(gather(workspace, "mine"))).text
+    assert "more trials ended without a score" not in text
+    networks = "1 more network" if lost == 1 else f"{lost} more networks"
+    assert f"{networks} with a score had a block that the latency table lacked when the search ended." in text
+
+
+def parts_of(space, architecture):
+    return space.network(Architecture.parse(architecture), 8).workload(Precision.INT8).parts()
 
 
 def test_what_the_winner_came_to_in_its_race_stands_before_the_score_that_chose_it(raced, stored, parse):
