@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from hwbench.latency import AdditivePredictor, Comparison, Validation
@@ -12,6 +12,7 @@ from hwbench.latency.own_networks import is_whole
 from hwbench.measure.store_types import StoredRow, fingerprint
 from hwbench.reports.result import StoredResult
 from hwbench.specs import Estimate, Outcome, Workload
+from hwbench.studies.candidates import Candidate
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,19 @@ def calibration_group(predictor: AdditivePredictor, candidates: Collection[Workl
     return Group("calibration", note, tuple(comparisons), tuple(workloads), held_out=False)
 
 
-def candidate_group(result: StoredResult, spread: float) -> Group:
-    """The measured candidates of a study, as they were predicted when the study ended."""
+def candidate_group(result: StoredResult, spread: Callable[[Candidate], float]) -> Group:
+    """The measured candidates of a study, as they were predicted when the study ended.
+
+    Args:
+        result: Of the study.
+        spread: Factor of the prediction interval of a candidate.
+    """
     note = "candidates of the study, chosen for their score and not at random"
     return Group(
         "candidates",
         note,
         tuple(
-            Comparison(c.architecture, interval(c.predicted_s, spread), c.measured_s)
+            Comparison(c.architecture, interval(c.predicted_s, spread(c)), c.measured_s)
             for c in result.measured
             if c.measured_s is not None
         ),

@@ -93,7 +93,7 @@ def _for_minutes(settings: Settings) -> str:
 
 def _tiles(report: StudyReport) -> Iterator[tuple[str, str, str]]:
     result, best = report.result, report.result.best
-    spread = report.spread
+    spread = report.winner_spread
     if spread is None:
         note = "no interval: nothing predicts"
     else:

@@ -65,15 +65,22 @@ def predicted_measured(report: StudyReport) -> Iterator[Html]:
     caption = "Dashed and dotted lines: errors of 5 % and 10 %, relative to the measured latency. " + " ".join(
         group_sentence(group, report.spread is not None) for group in report.groups
     )
+    band = None
     if not isinstance(report.predictor, Missing):
         calibration = report.predictor.calibration
+        band = calibration.spread
         caption += (
             f" The band is the prediction interval on the occasion of the table, a factor of {calibration.spread:.4f} "
             f"either way (90 % nominal), from {calibration.count} calibration networks."
         )
         if calibration.promised < NOMINAL:
             caption += f" So few networks promise only {calibration.promised:.0%}."
-    yield figure("predicted", figures.predicted_measured(report.groups, report.spread), caption)
+        if report.predictor.table.how:
+            caption += (
+                " Rows that were filled in widen the interval of a network, to a factor of at most "
+                f"{report.predictor.spread:.4f}."
+            )
+    yield figure("predicted", figures.predicted_measured(report.groups, band), caption)
     rows = [group_row(group, report.spread is not None) for group in report.groups]
     yield table(GROUP_COLUMNS, rows, numeric=range(1, 8))
     yield reproduce(commands.profile(result, result.precision), commands.search(result), *commands.validate(result))

@@ -40,7 +40,7 @@ from hwbench.reports.result import StoredResult, read_result
 from hwbench.reports.trained import board_doubts, judged
 from hwbench.spaces import StagedSpace, load_space
 from hwbench.specs import Architecture, Estimate, Outcome, Precision, TensorSpec, Workload
-from hwbench.studies.candidates import candidates_frame
+from hwbench.studies.candidates import Candidate, candidates_frame
 from hwbench.studies.evaluators import get as get_evaluator
 from hwbench.studies.evaluators import judgement
 from hwbench.studies.latencies import choices_digest
@@ -128,8 +128,14 @@ class StudyReport:
 
     @property
     def spread(self) -> float | None:
-        """Factor of the prediction interval."""
-        return None if isinstance(self.predictor, Missing) else self.predictor.calibration.spread
+        """Factor of the prediction interval of any network, with rows that are filled in or not."""
+        return None if isinstance(self.predictor, Missing) else self.predictor.spread
+
+    @property
+    def winner_spread(self) -> float | None:
+        """Factor of the prediction interval of the winner; of any network where its blocks are not known."""
+        predicted = None if isinstance(self.winner, Missing) else self.winner.whole[self.result.precision].predicted
+        return predicted.high_s / predicted.seconds if isinstance(predicted, Estimate) else self.spread
 
     @property
     def command(self) -> str:
@@ -355,10 +361,10 @@ def _groups(
     """Networks of the winner's space: that is what the table is fitted to."""
     result = replace(result, measured=tuple(c for c in result.measured if c.space == result.space))
     if isinstance(own, Missing) or isinstance(own.predictor, Missing):
-        groups = [candidate_group(result, 1.0)]
+        groups = [candidate_group(result, lambda _: 1.0)]
     else:
         predictor = own.predictor
-        groups = [calibration_group(predictor, ()), candidate_group(result, predictor.calibration.spread)]
+        groups = [calibration_group(predictor, ()), candidate_group(result, partial(_spread, result, space, predictor))]
         known = or_missing(
             lambda: {_workload(result, space, c.architecture, result.precision) for c in result.measured}
         )
@@ -366,6 +372,16 @@ def _groups(
             groups[0] = calibration_group(predictor, known)
             groups.append(held_out_group(predictor, _of_space(result, space, rows), known, result.settings.variant))
     return tuple(group for group in groups if group.comparisons)
+
+
+def _spread(
+    result: StoredResult, space: StagedSpace | Missing, predictor: AdditivePredictor, candidate: Candidate
+) -> float:
+    """Factor of the prediction interval of a candidate; of any network where its blocks are not known."""
+    predicted = or_missing(
+        lambda: predictor.predict(_workload(result, space, candidate.architecture, result.precision))
+    )
+    return predictor.spread if isinstance(predicted, Missing) else predicted.high_s / predicted.seconds
 
 
 def _of_space(result: StoredResult, space: StagedSpace | Missing, rows: Sequence[StoredRow]) -> Sequence[StoredRow]:
