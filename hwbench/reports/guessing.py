@@ -25,9 +25,10 @@ class Guessing:
         trials_s: Worker time of the trials: the sum of their wall times, several of which may run at a time.
         race_s: Worker time of the trainings of finalists; 0 without a race.
         training_s: Wall time of one training to the end, of the first round of the race; None: none is known.
-        draws: Scores of the study's own uniform draws, in the order of their trials.
+        draws: Scores of the study's own uniform draws that have one, in the order of their trials.
         best: Score of the best trial.
         clock_s: Wall time of the trials, as a clock on the wall has it; None: not stored.
+        given_up: Further draws, which a pruner gave up; they count as worse than those with a score.
     """
 
     trials_s: float
@@ -36,6 +37,7 @@ class Guessing:
     draws: tuple[float, ...]
     best: float
     clock_s: float | None = None
+    given_up: int = 0
 
     @classmethod
     def of(cls, result: StoredResult) -> Guessing | None:
@@ -51,6 +53,7 @@ class Guessing:
             draws,
             max(c.score for c in result.history),
             result.course.clock_s,
+            len(drawn.intersection(result.given_up_trials)),
         )
 
     @property
@@ -60,27 +63,43 @@ class Guessing:
             return None
         return math.floor((self.trials_s + self.race_s) / self.training_s)
 
+    @property
+    def drawn(self) -> int:
+        """Number of draws, with a score or given up."""
+        return len(self.draws) + self.given_up
+
     @cached_property
     def expected(self) -> tuple[float, ...]:
-        """Expected best score of 1, 2, ... random networks; empty where there are too few draws to tell."""
-        return expected_best(self.draws) if len(self.draws) >= FEWEST_DRAWS else ()
+        """Expected best score of some random networks, up to ``drawn``: of 1, 2, ... where no draw was given up.
+
+        Empty where there are too few draws to tell, or all of them were given up.
+        """
+        return expected_best(self.draws, self.given_up) if self.drawn >= FEWEST_DRAWS else ()
+
+    @property
+    def fewest(self) -> int:
+        """The number of random networks that the first of ``expected`` is of: any more than were given up."""
+        return self.given_up + 1
 
 
-def expected_best(values: Sequence[float]) -> tuple[float, ...]:
+def expected_best(values: Sequence[float], below: int = 0) -> tuple[float, ...]:
     """Expected maximum of n of some values, drawn without replacement, for n = 1 to all of them.
+
+    Of ``below`` further values it is only known that they are less than all of these. Any more values than so many hold
+    one that is known: then n begins at ``below + 1``.
 
     An unbiased estimate of the expected best of n independent draws, where the values are such draws: the mean of the
     maximum over all subsets of n. With the values ascending, value i is the maximum of C(i - 1, n - 1) subsets of
     C(k, n) (Dodge et al., Show Your Work, EMNLP 2019, in the unbiased form of Tang et al., ACL 2020).
     """
     ordered = sorted(values)
-    k = len(ordered)
+    k = len(ordered) + below
     best = []
-    for n in range(1, k + 1):
+    for n in range(below + 1, k + 1):
         # From the largest value down each share follows from the one before: the counts of subsets outgrow floats.
         share, terms = n / k, []
         for i in range(k - 1, n - 2, -1):
-            terms.append(ordered[i] * share)
+            terms.append(ordered[i - below] * share)
             if i:
                 share *= (i - n + 1) / i
         best.append(math.fsum(terms))

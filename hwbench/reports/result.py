@@ -42,7 +42,8 @@ _SIZES = ("file_size_bytes", "activation_bytes")
 class StoredResult:
     """What ``hwbench search`` found and stored; ``trials`` counts those without a score, ``history`` has the others.
 
-    ``given_up`` is the number of those without a score that a pruner ended, ``unpredicted`` that of those with a score
+    ``given_up`` is the number of those without a score that a pruner ended, ``given_up_trials`` are theirs;
+    ``unpredicted`` that of those with a score
     whose networks have a block that a table lacked when the search ended; an older version did not store it, 0.
 
     ``named`` has the models of the user's own, label of the space -> as it was named; ``storage`` is the URL where the
@@ -72,6 +73,7 @@ class StoredResult:
     learned: LeftOut | None = None
     given_up: int = 0
     unpredicted: int = 0
+    given_up_trials: tuple[int, ...] = ()
 
     @property
     def space(self) -> str:
@@ -178,6 +180,7 @@ def _parse(study: str, path: Path, values: Mapping[str, object]) -> StoredResult
         storage=printable(kept_at(path.parent), 300) or None,
         learned=_learned(values.get("learned")),
         given_up=len(_list(values.get("given_up", []), "given_up")),
+        given_up_trials=_trials(values.get("given_up", [])),
         unpredicted=int(_number(values.get("unpredicted", 0), "unpredicted")),
     )
 
@@ -186,6 +189,12 @@ def _list(values: object, where: str) -> list[Any]:
     if not isinstance(values, list):
         raise ValueError(f"{where}: expected a list, got {_shown(values)}")
     return values
+
+
+def _trials(values: object) -> tuple[int, ...]:
+    """The numbers of the trials that were given up, of those that tell it."""
+    listed = [one for one in _list(values, "given_up") if isinstance(one, dict) and "trial" in one]
+    return tuple(int(_number(one["trial"], "given_up.trial")) for one in listed)
 
 
 def _named(values: object) -> dict[str, str]:

@@ -18,10 +18,10 @@ _NARROW = 0.1
 _COLORS = {BEATEN: GREY, HALVED: SKY}
 
 
-def random_draws(figure: go.Figure, expected: Sequence[float]) -> go.Figure:
-    """Adds to the history of a study what as many random draws would have come to."""
+def random_draws(figure: go.Figure, expected: Sequence[float], fewest: int = 1) -> go.Figure:
+    """Adds to the history of a study what as many random draws would have come to: ``fewest``, one more, ..."""
     line = {"color": ORANGE, "width": 2, "dash": "dash"}
-    numbers = list(range(len(expected)))
+    numbers = [fewest - 1 + more for more in range(len(expected))]  # trials are counted from 0
     trace = go.Scatter(x=numbers, y=list(expected), mode="lines+markers", name="random draws, expected best", line=line)
     figure.add_trace(trace.update(marker={"color": ORANGE, "size": 5, "symbol": "diamond"}))
     return figure

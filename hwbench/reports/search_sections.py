@@ -136,11 +136,17 @@ def cost(report: StudyReport) -> Iterator[Html]:
     if (lost := result.trials - len(result.history) - result.given_up - result.unpredicted) > 0:
         caption += f" {lost} more trials ended without a score."
     if guessing is not None and guessing.expected:
-        drawn = search_figures.random_draws(drawn, list(map(report.result.settings.shown_score, guessing.expected)))
+        expected = list(map(report.result.settings.shown_score, guessing.expected))
+        drawn = search_figures.random_draws(drawn, expected, guessing.fewest)
         caption += (
-            f" Random: the expected best of as many uniform draws, from the {len(guessing.draws)} draws of the study; "
+            f" Random: the expected best of as many uniform draws, from the {guessing.drawn} draws of the study; "
             "more of them would say more."
         )
+        if guessing.given_up:
+            caption += (
+                f" {guessing.given_up} of them were given up and count as worse than the others: of as few draws "
+                "nothing is said."
+            )
     yield figure("history", drawn, caption)
     if guessing is None:
         yield missing(
@@ -191,14 +197,14 @@ def _guessing_words(guessing: Guessing, report: StudyReport) -> Iterator[str]:
             f"been trained, at {format_duration(guessing.training_s or 0.0)} each."
         )
     if guessing.expected:
-        tried = len(guessing.draws)
+        lost = f", {guessing.given_up} of them given up," if guessing.given_up else ""
         drawn, best = map(report.result.settings.shown_score, (guessing.expected[-1], guessing.best))
         yield (
-            f"By the study's own score the best of {tried} random networks is expected at {drawn:.4g}; "
+            f"By the study's own score the best of {guessing.drawn} random networks{lost} is expected at {drawn:.4g}; "
             f"the search came to {best:.4g}, {best - drawn:+.4g}."
         )
     elif not report.result.front:
-        yield f"{len(guessing.draws)} trials were uniform draws; {FEWEST_DRAWS} are needed to say what draws come to."
+        yield _too_few(guessing)
     truth = report.truth
     if truth is not None:
         count = min(guessing.networks or len(truth.expected), len(truth.expected))
@@ -208,6 +214,15 @@ def _guessing_words(guessing: Guessing, report: StudyReport) -> Iterator[str]:
                 f"{truth.expected[count - 1]:.1%}; a single one {truth.expected[0]:.1%}, the best of all "
                 f"{len(truth.expected)} that were trained {truth.expected[-1]:.1%}."
             )
+
+
+def _too_few(guessing: Guessing) -> str:
+    """Why nothing is said of what draws come to."""
+    if guessing.drawn < FEWEST_DRAWS:
+        return f"{guessing.drawn} trials were uniform draws; {FEWEST_DRAWS} are needed to say what draws come to."
+    return (
+        f"{guessing.drawn} trials were uniform draws, and all of them were given up: what draws come to is not known."
+    )
 
 
 def _answer(best: Candidate, budget_ms: float, result: StoredResult) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import json
 import re
 import time
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -214,6 +215,41 @@ def test_draws_stand_beside_the_history(raced, parse):
     assert trace["y"] == pytest.approx(list(expected_best(drawn)))
     assert trace["y"][0] == pytest.approx(np.mean(drawn))
     assert f"the best of {len(drawn)} random networks is expected at" in shown.text
+
+
+def test_draws_that_were_given_up_are_draws_that_came_to_less(raced, stored, parse):
+    ranked = sorted((c for c in read_result(raced, "mine").history if c.trial >= 6), key=lambda c: -c.score)
+    survivors, lost = ranked[:4], {one.trial for one in ranked[4:]}
+
+    def edit(values):
+        values["settings"].update(pruner="asha")
+        gone = [one for one in values["history"] if one["trial"] in lost]
+        values["given_up"] = [one | {"epochs": 1, "score": one["score"] / 2} for one in gone]
+        values["history"] = [one for one in values["history"] if one["trial"] not in lost]
+
+    stored(edit)
+    shown = parse(page(gather(raced, "mine")))
+    scores = [one.score for one in survivors] + [-np.inf] * len(lost)
+    counts = range(len(lost) + 1, len(ranked) + 1)
+    trace = shown.trace("history", "random draws, expected best")
+    assert trace["x"] == [count - 1 for count in counts]
+    assert trace["y"] == pytest.approx([np.mean([max(one) for one in combinations(scores, n)]) for n in counts])
+    assert trace["y"][-1] == pytest.approx(survivors[0].score)
+    assert f"the best of {len(ranked)} random networks, {len(lost)} of them given up, is expected at" in shown.text
+    assert f"{len(lost)} of them were given up and count as worse than the others" in shown.text
+
+
+def test_where_all_draws_were_given_up_nothing_is_said_of_them(raced, stored, parse):
+    def edit(values):
+        values["settings"].update(pruner="asha")
+        values["given_up"] = [one | {"epochs": 1} for one in values["history"] if one["trial"] >= 6]
+        values["history"] = [one for one in values["history"] if one["trial"] < 6]
+
+    stored(edit)
+    assert (
+        "10 trials were uniform draws, and all of them were given up: what draws"
+        in parse(page(gather(raced, "mine"))).text
+    )
 
 
 def test_what_is_not_known_is_said(workspace, stored, parse):
