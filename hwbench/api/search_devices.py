@@ -119,10 +119,11 @@ def predictors(
         load_device(workspace, device)
     check_donor(workspace, request.transfer_from)
     targets = [installed_target(device, request.runtime, request.threads) for device in request.devices]
-    precision, filling = Precision.parse(request.precision), (request.interpolate, request.transfer_from)
+    precision, lacking = Precision.parse(request.precision), request.filled_devices
     known = list[DevicePredictors]()
     classes = dict[str, int]()
     for target in targets:
+        filling = request.interpolate, request.transfer_from if target.device in lacking else None
         by_space: dict[str, AdditivePredictor] = {}
         for text, member in zip(request.spaces, space.members, strict=True):
             by_space[member.name], number = table_predictor(

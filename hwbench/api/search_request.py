@@ -207,7 +207,7 @@ class SearchRequest:
             raise InvalidValue(
                 "--streaming: finalists are compared as causal networks on whole clips; leave out --finalist-score"
             )
-        for device in self.devices:
+        for device in self.filled_devices:
             check_filling(self.interpolate, self.transfer_from, device, self.precision, self.threads)
         for name, share in (("frames", self.frames_share), ("resolution", self.resolution_share)):
             if not 0 < share <= 1:
@@ -280,6 +280,21 @@ class SearchRequest:
         if "" in names or len(set(names)) < len(names):
             raise InvalidValue(f"--device: expected each device once, such as s9,pi5, got {self.device!r}")
         return names
+
+    @property
+    def filled_devices(self) -> tuple[str, ...]:
+        """The devices for whose missing rows another table may stand in: of several all but the one whose table it is.
+
+        Raises:
+            InvalidValue: ``transfer_from`` does not parse.
+        """
+        if not self.transfer_from:
+            return self.devices
+        from hwbench.latency.table_source import TableSource  # its package loads numpy
+
+        source = TableSource.parse(self.transfer_from)
+        others = tuple(name for name in self.devices if not source.is_of(name, self.precision, self.threads))
+        return others or self.devices
 
     @property
     def sources(self) -> tuple[str, ...]:

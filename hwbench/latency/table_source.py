@@ -46,14 +46,18 @@ class TableSource:
                 raise InvalidValue(f"--transfer-from {text}: {_EXPECTED}")
         return cls(text, device, precision, threads)
 
+    def is_of(self, device: str, precision: str, threads: int) -> bool:
+        """Whether it is the table of this device, precision and number of threads."""
+        other = self.device or device, self.precision or precision, self.threads or threads
+        return other == (device, precision, threads)
+
     def check(self, device: str, precision: str, threads: int) -> None:
         """Refuses the table that lacks the rows.
 
         Raises:
             InvalidValue: It is of this device, precision and number of threads.
         """
-        other = self.device or device, self.precision or precision, self.threads or threads
-        if other == (device, precision, threads):
+        if self.is_of(device, precision, threads):
             raise InvalidValue(
                 f"--transfer-from {self.text}: rows of {device}/{precision}/t{threads} itself are missing; name "
                 "another device, precision or number of threads, such as s9, fp32, t4"

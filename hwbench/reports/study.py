@@ -252,7 +252,10 @@ def _filling(workspace: Workspace, result: StoredResult) -> Fill | None:
     other = transferred_from(rows)
     if other is None:
         return interpolated if rows == INTERPOLATED else None
-    source = TableSource.parse(other).of(result.target, result.precision)
+    table_source, target = TableSource.parse(other), result.target
+    if table_source.is_of(target.device, result.precision, target.threads):  # it stands in for another device
+        return None
+    source = table_source.of(target, result.precision)
     named = result.named.get(result.space, result.space)
     known = load_table(workspace, *source, named, variant, result.settings.num_classes)
     return partial(transferred, known)

@@ -16,7 +16,7 @@ import hwbench.api.search
 from hwbench import Listener, SearchRequest
 from hwbench.cli.main import main
 from hwbench.errors import InfeasibleBudget, InvalidValue, NotMeasured, OverBudget, UnknownName
-from hwbench.latency import AdditivePredictor, load_table, table_path
+from hwbench.latency import AdditivePredictor, LatencyTable, interpolated, load_table, table_path
 from hwbench.latency.footprint import activation_bytes, file_bytes
 from hwbench.measure.bench import Bench
 from hwbench.measure.campaign import Campaign
@@ -28,13 +28,14 @@ from hwbench.reports.page import page
 from hwbench.reports.result import read_result
 from hwbench.reports.study import gather
 from hwbench.runtimes.runners import Runner
-from hwbench.specs import Architecture, Precision, Timing
+from hwbench.specs import Architecture, BlockRole, Precision, Timing
 from hwbench.studies.candidates import Candidate, FurtherLatency, pareto
 from hwbench.studies.confirmation import Confirmation
 from hwbench.studies.latencies import space_latencies
 from hwbench.studies.over_budget import over_budget
 from hwbench.studies.settings import Settings
 from hwbench.testing.fakes import FakeDevice
+from hwbench.testing.listeners import Keeper
 from hwbench.testing.simulated_phone import (
     BIG,
     QUIET,
@@ -305,8 +306,9 @@ def test_a_limit_that_nothing_keeps_is_answered_with_the_least(workspace, bay, s
         ({"max_file_size": "two"}, "--max-file-size: expected a size with a unit"),
         ({"max_file_size": "0MB"}, "--max-file-size: expected a size above zero"),
         ({"max_activations": "8"}, "--max-activations: expected a size with a unit"),
+        ({"transfer_from": "int8"}, "--transfer-from int8: rows of local/int8/t1 itself are missing"),
         (
-            {"transfer_from": PHONE},
+            {"transfer_from": PHONE, "device": PHONE, "budget": "4ms"},
             f"--transfer-from {PHONE}: rows of {PHONE}/int8/t1 itself are missing",
         ),
     ],
@@ -315,6 +317,24 @@ def test_a_wrong_request_is_refused_when_it_is_made(fields, said):
     with pytest.raises(InvalidValue, match=said) as error:
         SearchRequest(**{"budget": "4ms,5ms", "device": f"local,{PHONE}"} | fields)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+def test_the_table_of_one_device_stands_in_for_rows_of_another(workspace, bay, space, chosen):
+    local, phone = (load_table(workspace, target_of(device), INT8, space.name) for device in ("local", PHONE))
+    parts = [part for part in space.parts(INT8, num_classes=8) if part.blocks[0].role is BlockRole.BODY]
+    few = phone.without(parts[::4]) if chosen else phone  # profile chose the rows of the phone
+    table = LatencyTable(phone.target, INT8, few, adaptive=chosen)
+    table.write(table_path(workspace.root, phone.target, INT8))
+    local.without(parts[1::4]).write(table_path(workspace.root, local.target, INT8))
+    ears = Keeper()
+    result = ask(workspace, ears, transfer_from=PHONE, device=f"{PHONE},local", budget="6ms,4.2ms", measure_rows=0)
+    told = [line for line in ears.lines if "rows of the space were not measured: " in line]
+    assert [PHONE in line for line in told] == [False, True] if chosen else [True]
+    assert result.settings.missing_rows == f"transferred from {PHONE}"
+    report = gather(workspace, result.study)
+    assert report.predictor.table.how == (interpolated(table, parts).how if chosen else "")
+    assert report.winner.whole[INT8].predicted.seconds == pytest.approx(result.best.predicted_s, rel=1e-6)
 
 
 def test_tables_must_be_there_and_agree(workspace, bay, space):
