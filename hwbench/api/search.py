@@ -13,7 +13,7 @@ from hwbench.api.listener import SILENT, Listener
 from hwbench.api.prediction import measuring
 from hwbench.api.reading import RGB
 from hwbench.api.score_plan import LEARNED, NO_PRUNER, WITH_DATA, WITHOUT_DATA, going_on
-from hwbench.api.search_devices import device_budgets, filled, front_within, predictors
+from hwbench.api.search_devices import device_budgets, front_within, predictors, with_rows_of_study
 from hwbench.api.search_effects import check_effects
 from hwbench.api.search_request import SUPERNET, SearchRequest
 from hwbench.api.search_rows import RowCutting
@@ -88,10 +88,10 @@ def search(
     emulated = any(one.emulated for one in known)
 
     def settings_of(request: SearchRequest, learned: str) -> Settings:
-        asked = filled(request, known).settings(
+        asked = request.settings(
             space, targets[0], num_classes, emulated=emulated, further=targets[1:], learned=learned
         )
-        return replace(asked, sustained=ratios)
+        return with_rows_of_study(replace(asked, sustained=ratios), request, workspace, known)
 
     asked, request = request, _learning(request, workspace, space, listener)
     request = _going_on(asked, request, workspace, settings_of(request, ""), listener)
@@ -443,10 +443,14 @@ def _check_spelling(request: SearchRequest) -> None:
     """Refuses an evaluator and a sampler that do not exist, before minutes are spent on counting networks.
 
     Raises:
+        InvalidValue: The study cannot be called so.
         UnknownName: There is no such evaluator or sampler.
     """
     from hwbench.studies.evaluators import evaluators
+    from hwbench.studies.settings import check_name
 
+    if request.study is not None:
+        check_name(request.study)
     if request.plan.evaluator not in evaluators:
         evaluators.get(request.plan.evaluator)
     if request.sampler != SearchRequest.sampler:  # its module loads Optuna

@@ -49,6 +49,11 @@ class DevicePredictors:
         return any(one.table.how for one in self.by_space.values())
 
     @property
+    def chosen(self) -> bool:
+        """Whether profile chose the rows of a table; it may have measured the others since."""
+        return any(one.table.adaptive for one in self.by_space.values())
+
+    @property
     def adaptive(self) -> bool:
         """Whether profile chose the rows of a table that others are filled in from."""
         return any(one.table.adaptive and one.table.how for one in self.by_space.values())
@@ -142,11 +147,30 @@ def predictors(
     return known, next(iter(classes.values()))
 
 
-def filled(request: SearchRequest, known: Sequence[DevicePredictors]) -> SearchRequest:
-    """The request with ``interpolate`` as the tables decide, where it leaves that to them."""
-    if request.interpolate is not None or request.transfer_from:
-        return request
-    return replace(request, interpolate=any(one.filled for one in known))
+def with_rows_of_study(
+    settings: Settings, request: SearchRequest, workspace: Workspace, known: Sequence[DevicePredictors]
+) -> Settings:
+    """The settings of a request with ``missing_rows`` as the tables decide, where it leaves that to them.
+
+    Rows that profile chose have the others filled in, also once all of them are measured. As nothing is missing then,
+    a study of that name that was begun with a whole table goes on.
+    """
+    from hwbench.studies.settings import INTERPOLATED, LEFT_OUT
+    from hwbench.studies.stored_settings import stored_settings
+
+    if request.interpolate is not None or request.transfer_from or not any(one.chosen for one in known):
+        return settings
+    filled = replace(settings, missing_rows=INTERPOLATED)
+    whole = replace(settings, missing_rows=LEFT_OUT)
+    if any(one.filled for one in known):
+        return filled
+    kept = {
+        one.missing_rows: stored_settings(
+            workspace.studies / (request.study or one.default_study), request.study_storage
+        ).get("missing_rows")
+        for one in (filled, whole)
+    }
+    return whole if kept[LEFT_OUT] == LEFT_OUT and kept[INTERPOLATED] != INTERPOLATED else filled
 
 
 def within_budgets(space: SearchedSpace, known: Sequence[DevicePredictors], settings: Settings) -> NetworkSet:

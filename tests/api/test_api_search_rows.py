@@ -119,6 +119,31 @@ def test_rows_of_the_best_networks_are_measured_and_what_is_predicted_of_them_co
     assert len(fake.visits) == visits
 
 
+def test_a_study_goes_on_once_the_other_rows_of_its_table_are_measured(workspace, fake):
+    begun = [ask(workspace, trials=4, measure_rows=0, study=name) for name in (None, "mine")]
+    measure_all(workspace)
+    again = [ask(workspace, trials=6, measure_rows=0, study=name) for name in (None, "mine")]
+    assert [one.study for one in again] == [one.study for one in begun]
+    for one, before in zip(again, begun, strict=True):
+        assert [c.architecture for c in one.history[:4]] == [c.architecture for c in before.history]
+        assert (one.trials, one.settings.missing_rows) == (6, "interpolated")
+
+
+def test_a_study_of_a_whole_table_whose_first_rows_were_chosen_goes_on(workspace, fake):
+    measure_all(workspace)
+    whole = {"trials": 4, "measure_rows": 0, "interpolate": False}
+    begun = [ask(workspace, study=name, **whole) for name in (None, "mine")]
+    again = [ask(workspace, trials=6, measure_rows=0, study=name) for name in (None, "mine")]
+    assert [(one.study, one.trials) for one in again] == [(one.study, 6) for one in begun]
+    assert {one.settings.missing_rows for one in again} == {"left out"}
+
+
+def measure_all(workspace):
+    """What ``profile`` does after a search: the table of chosen rows has all of them."""
+    rows = space_table(load_space(workspace, "x3d-mini"), INT8, steps, conditions=fingerprint(CONDITIONS))
+    LatencyTable(TARGET, INT8, list(rows), adaptive=True).write(table_path(workspace.root, TARGET, INT8))
+
+
 def test_rows_that_fail_and_those_beyond_the_limit_stay_filled_in(workspace, fake):
     broken = {row for row in space_blocks(workspace) if not kept(row)}
     fake.failures = dict.fromkeys(broken, (Outcome.TIMEOUT, "too slow"))
