@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hwbench.api.begun_trainings import beginning
@@ -17,7 +18,7 @@ from hwbench.api.search_devices import device_budgets, front_within, predictors,
 from hwbench.api.search_effects import check_effects
 from hwbench.api.search_request import SUPERNET, SearchRequest
 from hwbench.api.search_rows import RowCutting
-from hwbench.api.search_sustained import for_minutes
+from hwbench.api.search_sustained import begun_for_minutes, cooled, for_minutes
 from hwbench.api.search_talk import begun_from, search_watch, tell_feasible, tell_predictions
 from hwbench.api.study_data import StudyData, tell_unread
 from hwbench.api.study_supernet import StudySupernet
@@ -26,7 +27,7 @@ from hwbench.errors import HwbenchError, InvalidValue
 from hwbench.specs.tensor import CLIP_CHANNELS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from hwbench.api.learned import Learned
@@ -78,7 +79,7 @@ def search(
 
     workspace = Workspace.at(workspace)
     _check_spelling(request)
-    request, ratios = for_minutes(request, workspace, listener)
+    ratios = for_minutes(request, workspace, listener)
     get(request.runtime).require_precision(Precision.parse(request.precision))
     if request.streaming:
         get(request.runtime).require_streams()
@@ -87,20 +88,22 @@ def search(
     targets = [one.target for one in known]
     emulated = any(one.emulated for one in known)
 
-    def settings_of(request: SearchRequest, learned: str) -> Settings:
-        asked = request.settings(
+    def settings_of(request: SearchRequest, learned: str, ratios: Mapping[str, float]) -> Settings:
+        asked = cooled(request, ratios).settings(
             space, targets[0], num_classes, emulated=emulated, further=targets[1:], learned=learned
         )
         return with_rows_of_study(replace(asked, sustained=ratios), request, workspace, known)
 
     asked, request = request, _learning(request, workspace, space, listener)
-    request = _going_on(asked, request, workspace, settings_of(request, ""), listener)
+    begun_as, ratios = begun_for_minutes(request, ratios, partial(settings_of, request, ""), workspace, listener)
+    asked, request = replace(asked, study=begun_as), replace(request, study=begun_as)
+    request = _going_on(asked, request, workspace, settings_of(request, "", ratios), listener)
     check_effects(request)
-    name = request.study or settings_of(request, "").default_study
+    name = request.study or settings_of(request, "", ratios).default_study
     stored = stored_settings(workspace.studies / name, request.study_storage)
     begun_with = beginning(request, workspace, space, workspace.studies / name, stored, listener)
     learned = begun_with.learned if begun_with else None
-    settings = settings_of(request, begun_with.label if begun_with else "")
+    settings = settings_of(request, begun_with.label if begun_with else "", ratios)
     *smaller, feasible = front_within(space, known, settings)
     for one in known:
         tell_predictions(one, settings, listener, of_device=len(known) > 1)

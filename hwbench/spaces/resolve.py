@@ -8,7 +8,7 @@ from pathlib import Path
 from hwbench.documents import read_json
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.registry import suggest
-from hwbench.spaces.begun import going_on, is_begun
+from hwbench.spaces.begun import asked_ms, going_on, is_begun
 from hwbench.spaces.cards import load_card
 from hwbench.spaces.families.by_hand import hand_network, is_importable
 from hwbench.spaces.loader import load_space
@@ -25,8 +25,9 @@ def resolve(workspace: Workspace, text: str, num_classes: int | None = None) -> 
     Args:
         workspace: Where spaces, cards and studies are looked up.
         text: A printed key such as ``x3d-tiny:frames=8,...``, ``STUDY:best``, ``STUDY:5ms`` (the best within that
-            budget of a front; both causal where the study is one of streams), ``zoo:NAME``, or
-            ``package.module:function`` of a model that the user wrote, which is imported: never text from a file.
+            budget of a front, for minutes as it was asked for; both causal where the study is one of streams),
+            ``zoo:NAME``, or ``package.module:function`` of a model that the user wrote, which is imported: never text
+            from a file.
         num_classes: Width of the logits. A zoo card knows its own, as does a function that does not take
             ``num_classes``; for a space it must be given.
 
@@ -122,19 +123,36 @@ def _from_study(workspace: Workspace, study: str, which: str) -> Architecture:
 
 
 def _within(result: Mapping[str, object], study: str, limit_ms: float) -> object:
-    """The best network of one budget of a front."""
+    """The best network of one budget of a front: as it was asked for, or that of the cool device."""
     points = result.get("front", [{"budget_ms": result.get("budget_ms"), "best": result.get("best")}])
     listed = [one for one in points if isinstance(one, dict)] if isinstance(points, list) else []
     known = {one["budget_ms"]: one.get("best") for one in listed if isinstance(one.get("budget_ms"), int | float)}
-    best = known.get(limit_ms)
+    asked = {budget: _asked(result, budget) for budget in known}
+    named = [budget for budget in known if limit_ms in (budget, asked[budget])]
+    if len(named) > 1:
+        raise UnknownName(
+            f"{limit_ms:.12g} ms is two budgets of study {study!r}, one for minutes and one of the cool device; "
+            f"name {study}:{asked[named[1]]:.12g}ms or {study}:{named[0]:.12g}ms"
+        )
+    best = known[named[0]] if named else None
     if best is None:
-        there = [f"{study}:{budget:.12g}ms" for budget, one in known.items() if one is not None]
-        if limit_ms in known:
+        there = [f"{study}:{asked[budget]:.12g}ms" for budget, one in known.items() if one is not None]
+        if named:
             fault = f"study {study!r} has no network that was measured within {limit_ms:.12g} ms"
         else:
             fault = f"{limit_ms:.12g} ms is no budget of study {study!r}"
         raise UnknownName(f"{fault}; it has {', '.join(there)}")
     return best
+
+
+def _asked(result: Mapping[str, object], budget_ms: float) -> float:
+    """A budget as it was asked for; that of a search for minutes was divided by the ratio of the first device."""
+    ratios = result.get("sustained")
+    ratio = next(iter(ratios.values()), None) if isinstance(ratios, dict) else None
+    try:
+        return asked_ms(budget_ms, ratio) if isinstance(ratio, int | float) and ratio > 0 else budget_ms
+    except OverflowError:  # a damaged file
+        return budget_ms
 
 
 def _member(workspace: Workspace, architecture: Architecture, num_classes: int | None) -> Network:

@@ -196,11 +196,22 @@ class Settings:
         return replace(candidate, score=self.shown_score(candidate.score))
 
     @property
+    def asked_text(self) -> str:
+        """The budgets in the default name of a study, as they were asked for: ``60ms-90ms``."""
+        budgets = list(self.budgets_ms.items())
+        if self.smaller_budgets_ms:
+            budgets = [(self.device, limit) for limit in self.front_ms]
+        if self.sustained:
+            from hwbench.spaces.begun import asked_ms  # which loads NumPy
+
+            budgets = [(device, asked_ms(limit, self.sustained[device])) for device, limit in budgets]
+        return "-".join(f"{limit:g}ms" for _, limit in budgets)
+
+    @property
     def default_study(self) -> str:
         """Name of the study where none is given."""
-        budgets = self.front_ms if self.smaller_budgets_ms else self.budgets_ms.values()
-        devices, limits = "-".join(self.budgets_ms), "-".join(f"{limit:g}ms" for limit in budgets)
-        name = f"{'-'.join(self.spaces)}_{devices}_{self.precision}_{limits}_{self.evaluator}"
+        devices = "-".join(self.budgets_ms)
+        name = f"{'-'.join(self.spaces)}_{devices}_{self.precision}_{self.asked_text}_{self.evaluator}"
         if self.max_file_bytes:
             name = f"{name}_file-{self.max_file_bytes}B"
         if self.max_activation_bytes:

@@ -11,7 +11,7 @@ import pytest
 
 import hwbench
 from hwbench.api import bench_sustained
-from hwbench.api.search_sustained import for_minutes
+from hwbench.api.search_sustained import cooled, for_minutes
 from hwbench.cli.main import main
 from hwbench.devices import load_device
 from hwbench.errors import InvalidValue, NotMeasured
@@ -276,19 +276,20 @@ def test_search_divides_its_budget_by_the_latest_ratio_that_has_settled(workspac
     course_of(workspace, target, "int8", 23, 0.2, ended="limit")  # has not settled
     course_of(workspace, target, "fp32", 24, 0.2)
     course_of(workspace, target, "int8", 25, 0.3, cpu_s=3.0)  # other programs made it slow
-    cool, ratios = for_minutes(request, workspace, listener)
+    ratios = for_minutes(request, workspace, listener)
     assert ratios == {"local": 1.25}
-    assert cool.budget_s == pytest.approx(0.048)
+    assert cooled(request, ratios).budget_s == pytest.approx(0.048)
     course_of(workspace, target, "int8", 26, 0.3, conditions="controlled")
-    assert for_minutes(request, workspace, listener)[1] == ratios
+    assert for_minutes(request, workspace, listener) == ratios
     assert "1.250" in talk[0]
     assert "2026-11-22" in talk[0]
     front = hwbench.SearchRequest(budget="50ms,60ms", precision="int8", sustained=True)
-    assert for_minutes(front, workspace, listener)[0].front_s == pytest.approx((0.04, 0.048))
+    assert cooled(front, ratios).front_s == pytest.approx((0.04, 0.048))
     plain = hwbench.SearchRequest(budget="60ms", precision="int8")
-    assert for_minutes(plain, workspace, listener) == (plain, {})
+    assert for_minutes(plain, workspace, listener) == {}
+    assert cooled(plain, {}) is plain
     course_of(workspace, target, "int8", 28, 0.08)  # faster when hot is noise
-    assert for_minutes(request, workspace, listener)[1] == {"local": 1.0}
+    assert for_minutes(request, workspace, listener) == {"local": 1.0}
 
 
 def test_search_uses_no_course_of_another_board_or_of_other_conditions(workspace):
@@ -304,7 +305,7 @@ def test_search_uses_no_course_of_another_board_or_of_other_conditions(workspace
     ):
         for_minutes(request, workspace, hwbench.Listener())
     course_of(workspace, target, "int8", 22, 0.125, **kept | {"fingerprint": "2" * 16})
-    assert for_minutes(request, workspace, hwbench.Listener())[1] == {"board": 1.25}
+    assert for_minutes(request, workspace, hwbench.Listener()) == {"board": 1.25}
     (folder / "device.toml").write_text(words + 'conditions = "controlled"\n')
     with pytest.raises(
         NotMeasured, match=r"as it is now \(controlled\); .* or of other conditions \(stock\); measure it"

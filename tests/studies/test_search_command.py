@@ -16,9 +16,11 @@ import hwbench
 import hwbench.api.prediction
 import hwbench.api.search
 from hwbench.cli.main import main
+from hwbench.errors import UnknownName
 from hwbench.latency import LatencyTable, Role, table_path
 from hwbench.measure.sustained import CoursePoint
 from hwbench.measure.sustained_log import CourseFacts, CourseLog
+from hwbench.spaces.resolve import resolve
 from hwbench.specs import Precision
 from hwbench.studies.evaluators import evaluators
 from hwbench.studies.sampler import FeasibleSampler
@@ -39,13 +41,13 @@ def interrupted(*_):
     raise KeyboardInterrupt
 
 
-def keep_course(workspace: Workspace) -> None:
-    """A course that has settled at 1.2824 times the latency of the cool device."""
+def keep_course(workspace: Workspace, ratio: float = 1.2824, day: int = 25) -> None:
+    """A course that has settled at so many times the latency of the cool device."""
     target = installed_target()
-    facts = CourseFacts(target.key, "net", "ab" * 32, "int8", "2026-11-25T02:00:00+00:00", 0.01, 0.0099, 0.0101)
+    facts = CourseFacts(target.key, "net", "ab" * 32, "int8", f"2026-11-{day}T02:00:00+00:00", 0.01, 0.0099, 0.0101)
     log = CourseLog.begin(workspace.sustained / target.device, facts)
     for number in range(40):
-        log.add(CoursePoint(10.0 * (number + 0.5), 10.0, 0.012824, 780))
+        log.add(CoursePoint(10.0 * (number + 0.5), 10.0, 0.01 * ratio, 780))
     log.end("settled")
 
 
@@ -338,6 +340,56 @@ def test_a_damaged_table_is_named(run, table_file):
     status, _, err = run("search", "--budget", "5ms")
     assert status == 2
     assert str(table_file) in err.replace("\n", "")
+
+
+@pytest.mark.parametrize("budget", ["6ms", "4.2ms,6ms"])
+def test_a_search_for_minutes_goes_on_after_another_course(run, workspace, budget):
+    keep_course(workspace)
+    search = ("search", "--budget", budget, "--sustained", "--evaluator", "entropy", "--json")
+    begun = [run(*search, "--trials", "4", *study) for study in ((), ("--study", "hot"))]
+    assert [one[0] for one in begun] == [0, 0], begun
+    keep_course(workspace, 1.2871, 26)
+    for (_, before, _), study in zip(begun, ((), ("--study", "hot")), strict=True):
+        status, out, err = run(*search, "--trials", "6", *study)
+        assert status == 0, err
+        old, new = json.loads(before), json.loads(out)
+        for key in ("study", "budget_ms", "sustained"):
+            assert new[key] == old[key]
+        assert new["trials"] == 6
+        assert new["sustained"] == {"local": 1.2824}
+        assert f"study {new['study']} goes on with the ratio it began with, 1.2824; today's is 1.2871" in err
+    name = "-".join(budget.split(","))
+    assert json.loads(begun[0][1])["study"] == f"x3d-tiny_local_int8_{name}_entropy_sustained"
+    best = resolve(workspace, "hot:best", 8)
+    assert resolve(workspace, "hot:6ms", 8) == resolve(workspace, "hot:4.67873ms", 8) == best
+    with pytest.raises(UnknownName, match=r"7 ms is no budget of study 'hot'; it has .*hot:6ms$"):
+        resolve(workspace, "hot:7ms", 8)
+    # Another budget is another study.
+    status, _, err = run("search", "--budget", "5ms", "--sustained", "--evaluator", "entropy", "--study", "hot")
+    assert status == 2
+    assert "sustained was {'local': 1.2824}, now {'local': 1.2871}" in err.replace("\n", " ")
+
+
+def test_a_study_for_minutes_that_was_named_by_its_cool_budget_goes_on(run, workspace):
+    keep_course(workspace)
+    search = ("search", "--budget", "6ms", "--sustained", "--evaluator", "entropy", "--json")
+    old = "x3d-tiny_local_int8_4.67873ms_entropy_sustained"
+    assert run(*search, "--trials", "4", "--study", old)[0] == 0
+    keep_course(workspace, 1.2871, 26)
+    status, out, err = run(*search, "--trials", "6")
+    assert status == 0, err
+    assert (json.loads(out)["study"], json.loads(out)["trials"]) == (old, 6)
+    other = run("search", "--budget", "5ms", "--sustained", "--evaluator", "entropy", "--trials", "4", "--json")
+    assert json.loads(other[1])["study"] == "x3d-tiny_local_int8_5ms_entropy_sustained"
+
+
+def test_a_time_that_is_a_budget_for_minutes_and_one_of_the_cool_device_is_refused(workspace):
+    folder, best = workspace.studies / "hot", {"architecture": "x3d-tiny:frames=8"}
+    folder.mkdir(parents=True)
+    front = [{"budget_ms": 4.0, "best": best}, {"budget_ms": 5.0, "best": best}]
+    (folder / "result.json").write_text(json.dumps({"front": front, "sustained": {"local": 1.25}}))
+    with pytest.raises(UnknownName, match=r"5 ms is two budgets .* name hot:6\.25ms or hot:4ms$"):
+        resolve(workspace, "hot:5ms", 8)
 
 
 def test_an_impossible_budget_is_answered_in_no_time_and_without_torch(workspace):
