@@ -13,6 +13,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from hwbench.errors import InfeasibleBudget
+from hwbench.spaces.joint import JointSet
 from hwbench.spaces.protocols import NetworkSet
 from hwbench.studies.candidates import Candidate
 from hwbench.studies.fidelities import ScoreObservation
@@ -57,8 +58,9 @@ class FrontPoint:
 class FrontSampler(BaseSampler):
     """Budgets take turns: each trial is proposed by the sampler of one budget, and all of them learn from all trials.
 
-    A draw for a budget is from its band: slower than the next smaller budget. What is proposed for a budget is within
-    it, and so within all larger ones. A budget all of whose networks have been seen is passed over.
+    A draw for a budget is from its band: slower than the next smaller budget, whatever other limits there are. What is
+    proposed for a budget is within it, and so within all larger ones. A budget all of whose networks have been seen is
+    passed over.
 
     Args:
         sets: The networks within each budget, ascending.
@@ -81,8 +83,17 @@ class FrontSampler(BaseSampler):
         limits = [one.budget_s for one in sets]
         bands = [_band(one, smaller / one.budget_s) for one, smaller in zip(sets, [0.0, *limits[:-1]], strict=True)]
         self._samplers = [
-            FeasibleSampler(one, base, seed=seed, startup=startup, band=band, known=known, turns=len(sets))
-            for one, band in zip(sets, bands, strict=True)
+            FeasibleSampler(
+                one,
+                base,
+                seed=seed,
+                startup=startup,
+                band=band,
+                known=known,
+                turns=len(sets),
+                faster=_faster(one, smaller),
+            )
+            for one, band, smaller in zip(sets, bands, [None, *sets[:-1]], strict=True)
         ]
         self._current = self._samplers[-1]
 
@@ -127,3 +138,9 @@ def _band(feasible: NetworkSet, low: float) -> tuple[float, float]:
     except InfeasibleBudget:
         return 0.0, 1.0
     return low, 1.0
+
+
+def _faster(feasible: NetworkSet, smaller: NetworkSet | None) -> NetworkSet | None:
+    """The networks within a smaller budget, where the band of a set may have some of them: that of several limits is of
+    networks beyond a share of any limit, such as that of the file."""
+    return smaller if any(isinstance(part, JointSet) for part in feasible.parts) else None

@@ -81,7 +81,8 @@ class FeasibleSampler(BaseSampler):
     Other parameters of an objective, beside the choices, are sampled by a TPE that knows nothing of them. Where a trial
     is queued with some of the choices, the others are drawn such that all are within the budget, if they can be.
 
-    Draws are from ``band``, shares of the budget as ``FeasibleSet.draw`` takes them, while new networks come up there.
+    Draws are from ``band``, shares of the budget as ``FeasibleSet.draw`` takes them, and none is one of the ``faster``
+    networks, while new networks come up there.
     ``Thompson`` learns from the first objective of a study, and from ``known`` observations, which are no trials of it.
     Where ``turns`` budgets take turns, this is the sampler of one of them.
 
@@ -99,6 +100,7 @@ class FeasibleSampler(BaseSampler):
         band: tuple[float, float] = (0.0, 1.0),
         known: Sequence[ScoreObservation] = (),
         turns: int = 1,
+        faster: NetworkSet | None = None,
     ) -> None:
         if base is not None and not callable(base):
             raise InvalidValue(
@@ -121,6 +123,7 @@ class FeasibleSampler(BaseSampler):
         self._seed = seed
         self._startup = startup
         self._band = band
+        self._faster = faster
         self._known = tuple(known)
         self._turns = turns
         # By the number of a trial under way in this process: its sampler, and what was proposed for it.
@@ -363,8 +366,9 @@ class FeasibleSampler(BaseSampler):
     def _fresh(self, rng: np.random.Generator, seen: set[str]) -> Architecture:
         """A draw that the study has not seen, where one comes up: the last one takes as many draws as the set has."""
         for attempt in range(max(_DRAWS, int(min(10 * self._feasible.count, _MOST_DRAWS)))):
-            drawn = self._feasible.draw(rng, self._band if attempt < _DRAWS // 2 else (0.0, 1.0))
-            if drawn.key not in seen:
+            wide = attempt >= _DRAWS // 2
+            drawn = self._feasible.draw(rng, (0.0, 1.0) if wide else self._band)
+            if drawn.key not in seen and (wide or self._faster is None or drawn not in self._faster):
                 return drawn
         return self._feasible.draw(rng)
 

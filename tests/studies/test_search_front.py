@@ -7,9 +7,11 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
+import optuna
 import pytest
 
 import hwbench.api.search
+from hwbench.api.search_devices import DevicePredictors, front_within
 from hwbench.cli.main import main
 from hwbench.errors import InvalidValue, OverBudget, UnknownName
 from hwbench.reports import commands
@@ -20,8 +22,10 @@ from hwbench.spaces.sums import SpaceSums
 from hwbench.studies.evaluators import get as get_evaluator
 from hwbench.studies.evaluators.base import Context
 from hwbench.studies.front import FrontSampler
+from hwbench.studies.latencies import choices_digest
 from hwbench.studies.posterior import Posterior
 from hwbench.studies.sampler import samplers
+from hwbench.studies.settings import Settings
 from hwbench.studies.thompson import Thompson
 from hwbench.studies.trials import SearchWatch
 
@@ -93,6 +97,26 @@ def test_a_small_budget_whose_networks_are_all_tried_is_passed_over(make_search,
     assert {c.architecture for c in result.history if c.predicted_s <= few.budget_s} == {
         a.key for a in space.architectures() if a in few
     }
+
+
+@pytest.mark.parametrize("max_file_bytes", [0, 400_000])
+def test_draws_are_slower_than_the_smaller_budget_under_a_limit_of_the_file(space, predictor, max_file_bytes):
+    settings = Settings(
+        space.name, choices_digest(space), predictor.table.target.key, "int8", 9.0, 8,
+        smaller_budgets_ms=(4.5,), max_file_bytes=max_file_bytes,
+    )  # fmt: skip
+    small, large = front_within(space, [DevicePredictors({space.name: predictor})], settings)
+    study = optuna.create_study(sampler=FrontSampler([small, large], samplers.get("random"), seed=0, startup=40))
+    for _ in range(40):
+        trial = study.ask()
+        study.tell(trial, len(space.params(choose(space, trial))))
+    drawn = [space.of_params(trial.params) for trial in study.trials]
+    assert all(network in small for network in drawn[::2])
+    assert all(network in large and large.sums.total(network) > 4.5e-3 for network in drawn[1::2])
+
+
+def choose(space, trial):
+    return space.of_params({name: trial.suggest_categorical(name, values) for name, values in space.values.items()})
 
 
 def test_a_front_goes_on_as_if_it_had_not_been_interrupted(make_front, make_search):
