@@ -42,9 +42,9 @@ _SIZES = ("file_size_bytes", "activation_bytes")
 class StoredResult:
     """What ``hwbench search`` found and stored; ``trials`` counts those without a score, ``history`` has the others.
 
-    ``given_up`` is the number of those without a score that a pruner ended, ``given_up_trials`` are theirs;
-    ``unpredicted`` that of those with a score
-    whose networks have a block that a table lacked when the search ended; an older version did not store it, 0.
+    ``given_up`` is the number of those without a score that a pruner ended, ``given_up_trials`` are theirs.
+    ``unpredicted`` is the number of those with a score whose networks have a block that a table lacked when the search
+    ended; 0 where an older version stored the result.
 
     ``named`` has the models of the user's own, label of the space -> as it was named; ``storage`` is the URL where the
     trials are kept, without a password; None: in the folder of the study. ``learned_data`` is what the studies that it
