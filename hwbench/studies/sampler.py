@@ -156,9 +156,8 @@ class FeasibleSampler(BaseSampler):
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         self._keep_left_out(study, trial, state, self._proposed.pop(trial.number, None))
-        if (
-            state is TrialState.COMPLETE and "names" not in self._warned_of
-        ):  # others may have ended before all was asked for
+        # A trial that failed or was pruned may have ended before it asked for all.
+        if state is TrialState.COMPLETE and "names" not in self._warned_of:
             self._check_names(study, trial)
         if self._make_base is not None:  # where another process asked for the trial, no sampler was made for it here
             base = self._bases.pop(trial.number, None) or self._made(self._make_base, study, trial)
