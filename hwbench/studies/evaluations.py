@@ -261,7 +261,7 @@ class WorkerPlan(Protocol):
 class InProcess:
     """Scores one network at a time in this very process: what an evaluator raises is told in one line with its name.
 
-    What the judge raises passes as it is: the study is not the evaluator's.
+    What the judge raises passes as it is, whatever an evaluator makes of it: the study is not the evaluator's.
     """
 
     def __init__(self, setup: EvaluatorSetup) -> None:
@@ -286,11 +286,12 @@ class InProcess:
         assignment, self._assigned = self._assigned, None
         if assignment is None:
             return
+        self._of_judge = None
         try:
             outcome = _outcome(self._evaluator, assignment, self._reported)
-        except Exception as error:
-            if error is self._of_judge:
-                raise
+        except Exception:
+            if (of_judge := self._of_judge) is not None:  # an evaluator may raise another error in its place
+                raise of_judge from of_judge.__cause__
             with blaming(self._setup.name, on=assignment.network.name):
                 raise
         yield outcome

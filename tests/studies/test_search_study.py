@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import optuna
 import pytest
+from plugin_packages import offer
 
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, OverBudget, WorkspaceError
 from hwbench.spaces import load_result, resolve
@@ -327,21 +328,61 @@ def test_an_evaluator_without_a_score_of_a_block_is_named(make_search, monkeypat
         make_search(evaluator="deep-is-good").run(trials=3, measure=2)
 
 
-def test_what_a_study_cannot_write_is_not_the_evaluators(space, monkeypatch):
-    def full(trial: int, epoch: int, score: float) -> bool:
-        raise OSError(errno.ENOSPC, "No space left on device")
+REPORTING = """
+class Plain:
+    name, unit = "plain", "points"
 
-    def reporting(self, network, report) -> float:
+    def __init__(self, context):
+        pass
+
+    def score(self, network):
+        return 1.0
+
+    def score_reporting(self, network, report):
         report(0, 1.0)
         return 1.0
 
-    monkeypatch.setattr(DeepIsGood, "score_reporting", reporting, raising=False)
-    scored = InProcess(EvaluatorSetup(DeepIsGood, Context(0, lambda count: [])))
-    scored.judge = full
+
+class Wrapping(Plain):
+    name = "wrapping"
+
+    def score_reporting(self, network, report):
+        try:
+            report(0, 1.0)
+        except OSError as error:
+            raise RuntimeError("curve broke") from error
+        raise RuntimeError("engine broke")
+"""
+
+
+@pytest.mark.parametrize("name", ["plain", "wrapping"])
+@pytest.mark.parametrize("offered", [False, True])
+def test_what_a_study_cannot_write_is_not_the_evaluators(space, monkeypatch, tmp_path, name, offered):
+    full = OSError(errno.ENOSPC, "No space left on device")
+    room = [False, True]
+
+    def judge(trial: int, epoch: int, score: float) -> bool:
+        if room.pop(0):
+            return False
+        raise full
+
+    offer(monkeypatch, tmp_path, evaluators, REPORTING, {"plain": "Plain", "wrapping": "Wrapping"})
+    made = evaluators.get(name)
+    if not offered:
+        made = type(made.__name__, (made,), {})
+    scored = InProcess(EvaluatorSetup(made, Context(0, lambda count: [])))
+    scored.judge = judge
     network = space.network(space.random(np.random.default_rng(0)), 8)
     scored.assign(Assignment(0, network, reports=True))
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as caught:
         list(scored.outcomes())
+    assert caught.value is full
+    scored.assign(Assignment(1, network, reports=True))
+    if name == "plain":
+        assert [one.score for one in scored.outcomes()] == [1.0]
+    else:
+        with pytest.raises(HwbenchError, match=r"^evaluator 'wrapping' .*engine broke$"):
+            list(scored.outcomes())
 
 
 @pytest.mark.parametrize("seconds", [2.87991234e-5, 1.2345678e-6, 0.0601234, 1.0, 123.4567891])
