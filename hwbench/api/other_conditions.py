@@ -24,7 +24,7 @@ class OtherConditions:
     Args:
         words: What differs, by name where the store knows the conditions of the table, else by their digests.
         conditions: ``stock`` or ``controlled``, as the table was taken, where the device is measured in the other way
-            now; empty: in the same way, or it is not known.
+            now and nothing but that differs; empty: it is no answer, or not known.
         device: Name of the device.
     """
 
@@ -41,6 +41,7 @@ class OtherConditions:
 def other_conditions(campaign: Campaign, table: LatencyTable) -> OtherConditions | None:
     """How a table was taken otherwise than the campaign measures; None: alike, or it has no latency."""
     from hwbench.devices import Conditions
+    from hwbench.devices.control import SET_BY_CONTROL
 
     if table.conditions in ("", campaign.fingerprint):
         return None
@@ -49,7 +50,8 @@ def other_conditions(campaign: Campaign, table: LatencyTable) -> OtherConditions
         return OtherConditions(f"{table.conditions}, now {campaign.fingerprint}", "", device)
     # A device that is left as it is has no such key.
     then, now = ({"conditions": Conditions.STOCK.value} | dict(one) for one in (before, campaign.conditions))
-    turned = then["conditions"] if then["conditions"] != now["conditions"] else ""
+    apart = {name for name in {*then, *now} if then.get(name) != now.get(name)}
+    turned = then["conditions"] if "conditions" in apart and apart <= SET_BY_CONTROL else ""
     return OtherConditions(differing_conditions(then, now), turned, device)
 
 

@@ -33,6 +33,10 @@ class Conditions(enum.StrEnum):
     CONTROLLED = "controlled"
 
 
+# Conditions of a row that ``Control.row`` sets: the same machine has others of these when it is left as it is.
+SET_BY_CONTROL = frozenset({"conditions", "governor", "held", "free"})
+
+
 @dataclass(frozen=True)
 class Control:
     """What came of the knobs: ``held`` are values by knob, ``free`` the reasons of those that could not be held.

@@ -278,6 +278,21 @@ def test_a_refresh_of_controlled_rows_names_the_option_that_holds_the_device_aga
         profile(workspace, refresh=True, conditions="controlled")
 
 
+def test_a_table_of_another_machine_is_not_answered_by_an_option(workspace, fake):
+    fake.conditions = HELD | {"kernel": "6.2"}
+    profile(workspace, conditions="controlled")
+    fake.conditions = CONDITIONS
+    with pytest.raises(
+        NotMeasured, match=r"conditions controlled, then stock; .*kernel 6.2, then 6.1\): another build"
+    ):
+        profile(workspace, refresh=True)
+    keeper, request = Keeper(), hwbench.ValidateRequest(space="micro", networks=3, precision="int8")
+    hwbench.validate(request, keeper, workspace=workspace)
+    (told,) = [line for line in keeper.lines if "conditions" in line]
+    assert ": measure a table of your own: hwbench profile --device local" in told
+    assert "device.toml" not in told
+
+
 def test_validate_tells_of_a_table_of_a_device_that_was_held(workspace, fake):
     fake.conditions = HELD
     profile(workspace, conditions="controlled")
