@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -83,6 +84,10 @@ class FeasibleSet:
         self._band: tuple[int, list[Completions]] | None = None
         if not self.count:
             raise self._infeasible(smallest, architecture)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the tables of the last band, which is as much again: they are made where they are asked for."""
+        return vars(self) | {"_band": None}
 
     @classmethod
     def of_costs(cls, costs: Costs, budget: float) -> FeasibleSet:

@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,10 @@ class JointGrid:
     units: tuple[float, ...]
     _seen: dict[tuple[int, tuple[int, ...]], Floats] = field(default_factory=dict, init=False, repr=False)
     _bands: dict[int, tuple[tuple[int, ...], list[Floats]]] = field(default_factory=dict, init=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was kept of answers and of the last bands: it is made where it is asked for."""
+        return vars(self) | {"_seen": {}, "_bands": {}}
 
     @cached_property
     def steps(self) -> Integers:

@@ -1,6 +1,7 @@
 """The exact feasible set against brute force on small spaces with arbitrary costs."""
 
 import math
+import pickle
 from collections import Counter
 
 import numpy as np
@@ -240,6 +241,16 @@ def test_draws_are_exactly_uniform_over_the_band(band):
     chi_square = sum((counts[a] - 40) ** 2 / 40 for a in within)
     degrees = len(within) - 1
     assert chi_square < degrees + 3.1 * math.sqrt(2 * degrees) + 6  # beyond the 99.9 % quantile
+
+
+def test_the_tables_of_a_band_are_not_sent_to_other_processes():
+    feasible = feasible_of(TWO, cost, budget_of(brute(TWO, cost), 0.7))
+    feasible.draw(np.random.default_rng(0))
+    before = len(pickle.dumps(feasible))
+    drawn = feasible.draw(np.random.default_rng(0), (0.5, 1.0))
+    sent = pickle.dumps(feasible)
+    assert len(sent) == before
+    assert pickle.loads(sent).draw(np.random.default_rng(0), (0.5, 1.0)) == drawn
 
 
 def test_an_impossible_budget_names_the_smallest_reachable_latency_and_that_is_enough():

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import pickle
 import re
 from collections import Counter
 
@@ -451,6 +452,22 @@ def test_many_choices_are_counted_exactly(choices, budget):
     drawn = feasible.space.params(feasible.draw(rng, (0.95, 1.0)))
     spent = max(sum(costs[name][choice][value] for choice, value in drawn.items()) for name in costs)
     assert 0.95 * budget < spent <= budget
+
+
+def test_what_is_kept_of_a_band_is_not_sent_to_other_processes():
+    """Nearly all of so many combinations are within the budgets, so that the band has tables of its own."""
+    costs = {
+        name: {f"c{i}": {v: v * (1 + (i + k) % 3) for v in range(4)} for i in range(30)} for k, name in enumerate("ab")
+    }
+    feasible = JointSet.of_named_costs(costs, {"a": 165, "b": 165})
+    assert feasible.count > 2.0**53
+    feasible.draw(np.random.default_rng(0))
+    before = len(pickle.dumps(feasible))
+    drawn = feasible.draw(np.random.default_rng(0), (0.98, 1.0))
+    assert feasible._joint_grid._bands
+    sent = pickle.dumps(feasible)
+    assert len(sent) == before
+    assert pickle.loads(sent).draw(np.random.default_rng(0), (0.98, 1.0)) == drawn
 
 
 def test_only_activations_that_are_alike_share_a_row():
