@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ _OWN = (".", *PARTS[:3], STATE, f"{STATE}/cache", f"{STATE}/labs")
 _GITIGNORE = f"{STATE}/\nruns/\n# measured on this machine\nprofiles/local/*.csv\n"
 # Linux follows no more, either.
 _MOST_LINKS = 40
+# Folders in which Linux and macOS list the open files of a process.
+_OPEN_FILES = re.compile(r"/proc/\d+(/task/\d+)?/fd|/dev/fd")
 _HOLDS = "a workspace names programs that are run, and keys that are believed"
 
 
@@ -281,7 +284,7 @@ def write_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
         mode: Its rights, less the umask; 0o644 for what is believed, whatever the umask is.
 
     Raises:
-        WorkspaceError: No rights or no room, or a directory, a device or a pipe is there.
+        WorkspaceError: No rights or no room, or a directory, a device, a pipe or an open file is there.
     """
     _refuse_others(path)
     temporary = temporary_beside(path)
@@ -302,7 +305,7 @@ def check_writable(path: Path) -> None:
     """Asks before long work whether ``write_bytes`` could write a file there; nothing stays on the disk.
 
     Raises:
-        WorkspaceError: No rights or no room, or a directory, a device or a pipe is there.
+        WorkspaceError: No rights or no room, or a directory, a device, a pipe or an open file is there.
     """
     with writing(path):
         _refuse_others(path)
@@ -316,8 +319,19 @@ def check_writable(path: Path) -> None:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether a device, a pipe or a socket is there, such as ``/dev/stdout``: no file can take its place."""
-    return path.exists() and not path.is_file() and not path.is_dir()
+    """Whether a device, a pipe or a socket is there, or an open file, such as ``/dev/stdout``: no file can take its
+    place.
+    """
+    return (path.exists() and not path.is_file() and not path.is_dir()) or open_file(path) is not None
+
+
+def open_file(path: Path) -> Path | None:
+    """The open file of a process that links lead to, as ``/proc/PID/fd/1`` from ``/dev/stdout``; None: to none."""
+    for link in _links(path):
+        folder = os.path.realpath(link.parent)
+        if link.name.isdigit() and _OPEN_FILES.fullmatch(folder):
+            return Path(folder, link.name)
+    return None
 
 
 def _refuse_others(path: Path) -> None:
@@ -325,16 +339,23 @@ def _refuse_others(path: Path) -> None:
     if path.is_dir():
         raise WorkspaceError(f"cannot write {path}: it is a directory; name a file in it")
     if is_stream(path):
-        raise WorkspaceError(f"cannot write {path}: it is a device or a pipe; name a file")
+        raise WorkspaceError(f"cannot write {path}: it is a device, a pipe or an open file; name a file")
 
 
 def link_target(path: Path) -> Path:
-    """The file that symbolic links lead to, from one to the next: what is meant where a person names a file to write.
+    """The file that symbolic links lead to: what is meant where a person names a file to write."""
+    *_, last = _links(path)
+    return last
+
+
+def _links(path: Path) -> Iterator[Path]:
+    """A path, and what symbolic links lead to from there, from one to the next.
 
     A link that somebody else made is none, and replaced: in a folder that all can write it would choose our file.
     """
+    yield path
     for _ in range(_MOST_LINKS):
         if not path.is_symlink() or path.lstat().st_uid not in (0, os.geteuid()):
-            break
+            return
         path = path.parent / path.readlink()
-    return path
+        yield path

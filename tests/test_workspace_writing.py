@@ -2,6 +2,7 @@
 
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -67,10 +68,20 @@ def test_a_pipe_is_refused_and_stays(tmp_path, write, linked):
     if linked:
         path = tmp_path / "link"
         path.symlink_to(pipe)
-    with pytest.raises(WorkspaceError, match=r"cannot write .*: it is a device or a pipe; name a file$"):
+    with pytest.raises(WorkspaceError, match=r"cannot write .*: it is a device, a pipe or an open file; name a file$"):
         write(path)
     assert stat.S_ISFIFO(path.stat().st_mode)
     assert path.is_symlink() == linked
+
+
+@pytest.mark.parametrize("write", [check_writable, lambda path: write_bytes(path, b"new")])
+def test_an_open_file_is_refused_and_keeps_what_it_holds(tmp_path, write):
+    with (tmp_path / "log").open("w+b", buffering=0) as file:
+        file.write(b"old")
+        with pytest.raises(WorkspaceError, match="it is a device, a pipe or an open file; name a file"):
+            write(Path(f"/dev/fd/{file.fileno()}"))
+        assert os.path.samefile(tmp_path / "log", file.fileno())
+    assert (tmp_path / "log").read_bytes() == b"old"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a device node")
@@ -80,6 +91,6 @@ def test_a_device_is_refused_and_stays(tmp_path):
         os.mknod(node, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
     except PermissionError:
         pytest.skip("no device nodes can be made here")
-    with pytest.raises(WorkspaceError, match="it is a device or a pipe; name a file"):
+    with pytest.raises(WorkspaceError, match="it is a device, a pipe or an open file; name a file"):
         write_bytes(node, b"new")
     assert stat.S_ISCHR(node.stat().st_mode)

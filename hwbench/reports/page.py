@@ -16,7 +16,7 @@ from hwbench.reports.device import DeviceReport, gather_device
 from hwbench.reports.markup import Html, element, join, script
 from hwbench.reports.run import RunsReport, gather_runs
 from hwbench.reports.study import StudyReport, gather
-from hwbench.workspace import Workspace, is_stream, link_target, write_bytes, writing
+from hwbench.workspace import Workspace, is_stream, link_target, open_file, write_bytes, writing
 
 # Scripts and styles of the page itself run; nothing else is loaded, sent or framed, whatever plotly.js would like.
 _POLICY = (
@@ -116,9 +116,10 @@ def document(
 
 
 def save(out: Path, text: str) -> None:
-    """Writes a page; a crash leaves the old one or the new one. A device or a pipe stays what it is, and is given it.
+    """Writes a page; a crash leaves the old one or the new one.
 
-    A symbolic link stays, and what it leads to is written.
+    A device, a pipe or an open file, such as ``/dev/stdout``, stays what it is, and is given the page. A symbolic link
+    stays, and what it leads to is written.
 
     Raises:
         WorkspaceError: The file cannot be written.
@@ -135,9 +136,19 @@ def save(out: Path, text: str) -> None:
 
 
 def _give(stream: Path, data: bytes) -> None:
-    """Writes to a device or a pipe; it is opened as it is, and never made."""
-    with writing(stream), open(os.open(stream, os.O_WRONLY), "wb") as file:
+    """Writes to a device, a pipe or an open file, which is never made; what an open file holds stays."""
+    with writing(stream), open(_descriptor(stream), "wb") as file:
         file.write(data)
+
+
+def _descriptor(stream: Path) -> int:
+    """A descriptor that writes there. That of an open file of this process shares its position, so that what the
+    process prints besides stands before and behind the page, and neither overwrites the other.
+    """
+    place = open_file(stream)
+    if place is not None and (place.parent == Path("/dev/fd") or place.is_relative_to(f"/proc/{os.getpid()}")):
+        return os.dup(int(place.name))
+    return os.open(stream, os.O_WRONLY | os.O_APPEND)
 
 
 def _resource(name: str) -> str:

@@ -81,6 +81,37 @@ def test_a_pipe_is_given_the_page_and_stays(run, workspace, capsys):
     assert page.result().rstrip().endswith(b"</html>")
 
 
+@pytest.mark.parametrize("mode", ["ab", "r+b"])
+@pytest.mark.parametrize("linked", [False, True])
+def test_an_open_file_is_given_the_page_behind_what_it_holds(run, workspace, capsys, mode, linked):
+    """As ``--out /dev/stdout >> FILE``."""
+    path = workspace.root / "log.txt"
+    path.write_bytes(b"of before\n")
+    with path.open(mode, buffering=0) as file:
+        file.seek(0, os.SEEK_END)
+        out = f"/dev/fd/{file.fileno()}"
+        if linked:
+            (workspace.root / "page.html").symlink_to(out)
+            out = "page.html"
+        status, _, err = call(capsys, "runs/tiny", "--out", out)
+        assert status == 0, err
+        file.write(b"behind\n")
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("of before\n<!doctype html>")
+    assert text.endswith("</html>\nbehind\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc lists the open files of other processes on Linux alone")
+def test_an_open_file_of_another_process_keeps_what_it_holds(run, workspace, capsys):
+    path = workspace.root / "log.txt"
+    with path.open("wb") as file, subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=file) as other:
+        path.write_bytes(b"of before\n")
+        status, _, err = call(capsys, "runs/tiny", "--out", f"/proc/{other.pid}/fd/1")
+        other.stdin.close()
+    assert status == 0, err
+    assert path.read_text(encoding="utf-8").startswith("of before\n<!doctype html>")
+
+
 def test_a_linked_page_is_written_where_it_leads(run, workspace, capsys):
     published = workspace.root / "published.html"
     published.write_text("old")
