@@ -30,7 +30,9 @@ class DashboardRequest:
     study: str = option(argument=True, help="Name of the study.")
     port: int = option(default=8080, min=0, max=65535, help="Port on 127.0.0.1; 0: any that is free.")
     storage: str | None = option(
-        default=None, help="URL of the study's storage where it needs a password; default: as the study was begun."
+        default=None,
+        help="URL of the study's storage where it needs a password, or its file was moved; default: as the study was "
+        "begun.",
     )
 
 

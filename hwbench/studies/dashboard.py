@@ -13,7 +13,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency
 from hwbench.studies.journal import Unlocked, damage_told, opened_again
-from hwbench.studies.storage import StudyStorage, kept_storage
+from hwbench.studies.storage import StudyStorage, is_kept_at, kept_storage
 from hwbench.studies.stored_settings import JOURNAL
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def opened_for_reading(folder: Path, storage: StudyStorage | None = None) -> Ite
 
     Args:
         folder: Of the study.
-        storage: The same place with a password, where it needs one; None: as the folder says.
+        storage: The same place with a password, where it needs one, or the file that it was moved to; None: as the
+            folder says.
 
     Raises:
         InvalidFile: The folder holds no study, or a damaged one, or its storage has lost the study.
@@ -74,7 +75,7 @@ def opened_for_reading(folder: Path, storage: StudyStorage | None = None) -> Ite
         WorkspaceError: The storage cannot be reached.
     """
     journal, kept = folder / JOURNAL, kept_storage(folder)
-    if storage is not None and (kept is None or not kept.is_at(storage)):
+    if storage is not None and (kept is None or not is_kept_at(folder, kept, storage)):
         place = "in its folder" if kept is None else f"in {kept.shown}"
         raise InvalidValue(f"study {folder.name!r} is kept {place}, not in {storage.shown}")
     if kept is not None:

@@ -84,7 +84,8 @@ def opened_again(folder: Path, storage: StudyStorage, *, alone: bool = True) -> 
         InvalidFile: The storage has lost the study.
     """
     if is_missing(storage):
-        raise _lost(folder, storage, "that file is gone")
+        moved = ", name the one that it was moved to: --storage sqlite:///FILE"
+        raise _lost(folder, storage, "that file is gone", moved)
     with storage.opened(folder.name, alone=alone) as opened:
         if not _holds(opened, folder.name):
             raise _lost(folder, storage, "it holds none of that name")
@@ -95,11 +96,11 @@ def _holds(storage: BaseStorage, name: str) -> bool:
     return name in [study.study_name for study in storage.get_all_studies()]
 
 
-def _lost(folder: Path, storage: StudyStorage, how: str) -> InvalidFile:
+def _lost(folder: Path, storage: StudyStorage, how: str, mend: str = "") -> InvalidFile:
     name = folder.name
     return InvalidFile(
         f"study {name!r}: {folder / MARKER} says that the study was begun in {storage.shown}, but {how}; bring it back "
-        f"and repeat the same command, remove {folder} to start the study again, or choose another name: "
+        f"and repeat the same command{mend}, remove {folder} to start the study again, or choose another name: "
         f"--study {name}-2"
     )
 

@@ -321,10 +321,17 @@ def check_marker(folder: Path, storage: StudyStorage | None, journal: Path) -> N
     name, kept = folder.name, kept_storage(folder)
     if kept is None and (storage is None or not journal.is_file()):
         return
-    if kept is not None and storage is not None and (kept.is_at(storage) or _came_along(folder, kept, storage)):
+    if kept is not None and storage is not None and is_kept_at(folder, kept, storage):
         return
     how = "without --storage" if kept is None else f"with --storage {printable(kept.shown, 300)}"
     raise InvalidValue(f"study {name!r} was begun {how}; repeat it so, or choose another name: --study {name}-2")
+
+
+def is_kept_at(folder: Path, kept: StudyStorage, asked: StudyStorage) -> bool:
+    """Whether the place that is asked for is the one that a study is kept in, or a file of SQLite that was moved since,
+    or was copied with the workspace.
+    """
+    return kept.is_at(asked) or _came_along(folder, kept, asked)
 
 
 def _came_along(folder: Path, kept: StudyStorage, asked: StudyStorage) -> bool:

@@ -226,6 +226,12 @@ def _trials(workspace):
         return database.execute("SELECT count(*) FROM trials").fetchone()[0]
 
 
+def _trials_shown(folder):
+    """How many trials the page has of the study in the file of the workspace, which is above the current folder."""
+    with opened_for_reading(folder, StudyStorage.parse("sqlite:///../optuna.db")) as storage:
+        return len(storage.get_all_trials(storage.get_all_studies()[0]._study_id))
+
+
 def _of_before(workspace):
     """The storage of the study, as it was stored before: by its absolute path."""
     (workspace.studies / "s" / MARKER).write_text(f"sqlite:///{workspace.root / 'optuna.db'}\n")
@@ -237,11 +243,15 @@ def test_a_study_in_a_file_of_a_workspace_that_was_moved_goes_on(original, tmp_p
         _of_before(original)
     moved = Workspace(original.root.rename(tmp_path / "moved"))
     monkeypatch.chdir(moved.root / "experiments")
-    assert _go_on(moved, 5, "sqlite:///../optuna.db").trials == 5
     folder = moved.studies / "s"
+    assert _trials_shown(folder) == 3
+    if before:
+        gone = r"that file is gone; bring it back .*, name the one that it was moved to: --storage sqlite:///FILE, "
+        with pytest.raises(InvalidFile, match=gone), opened_for_reading(folder):
+            pass
+    assert _go_on(moved, 5, "sqlite:///../optuna.db").trials == 5
     assert (folder / MARKER).read_text() == "sqlite:///optuna.db\n"
-    with opened_for_reading(folder, StudyStorage.parse("sqlite:///../optuna.db")) as storage:
-        assert len(storage.get_all_trials(storage.get_all_studies()[0]._study_id)) == 5
+    assert _trials_shown(folder) == 5
     assert f" --storage sqlite:///{moved.root}/optuna.db --study s" in going_on(folder, ["x3d-tiny"])
     assert not original.root.exists()
 
