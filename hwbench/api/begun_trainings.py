@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwbench.api.learned import Learned, LearnedTraining, TrainingSettings, seen
@@ -13,10 +14,9 @@ from hwbench.api.reading import RGB
 from hwbench.api.study_data import Fidelity
 from hwbench.documents import read_json
 from hwbench.errors import HwbenchError, InvalidValue
+from hwbench.workspace import TRAINED
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hwbench.api.listener import Listener
     from hwbench.api.search_request import SearchRequest
     from hwbench.spaces.protocols import SearchedSpace
@@ -133,18 +133,35 @@ def beginning(
     label = str(stored.get("begun_from") or stored.get("effort") or "")
     if stored.get("evaluator") != request.plan.evaluator:
         return _now(request, learn_from(workspace, space, request.sources))
-    if learned_sources(label) != request.sources:
+    then = learned_sources(label)
+    if not _are_same(workspace, then, request.sources):
         now = _now(request, learn_from(workspace, space, request.sources))
         if learned_digest(label) != learned_digest(now.label):
             return now
-        # the same trainings under another name, such as a path as it is typed in another folder
-        same = Beginning(replace(now.learned, sources=learned_sources(label)), label)
+        # the same trainings from elsewhere, such as a copy of a table
+        same = Beginning(replace(now.learned, sources=then), label)
         return _of_its_data(request, folder.name, Beginning.read(folder, label) or same)
     if (kept := Beginning.read(folder, label)) is not None:
         check_members(space, ", ".join(request.sources), kept.learned.trained)
         _tell_changes(request, workspace, space, folder.name, kept, listener)
         return _of_its_data(request, folder.name, kept)
-    return _of_before(request, learn_from(workspace, space, request.sources), folder.name, label, listener)
+    now_there = replace(learn_from(workspace, space, request.sources), sources=then)
+    return _of_before(request, now_there, folder.name, label, listener)
+
+
+def _are_same(workspace: Workspace, then: Sequence[str], now: Sequence[str]) -> bool:
+    """Whether sources are those of before, maybe under other names, as a path that is typed in another folder."""
+    return len(then) == len(now) and all(_is_same(workspace, *names) for names in zip(then, now))
+
+
+def _is_same(workspace: Workspace, then: str, now: str) -> bool:
+    if then == now:
+        return True
+    before, table = workspace.trainings(then), workspace.trainings(now)
+    if before is not None and table is not None:
+        return before.samefile(table)
+    # A path of before may be relative to another folder, or lead into a workspace that was moved.
+    return now.endswith(TRAINED) and Path(then).name == Path(now).name
 
 
 def _data(request: SearchRequest) -> str:
@@ -167,7 +184,7 @@ def _tell_changes(
 ) -> None:
     """Says where what is there now is not what a study began from."""
     try:
-        now = learn_from(workspace, space, request.sources)
+        now = replace(learn_from(workspace, space, request.sources), sources=kept.learned.sources)
     except HwbenchError as error:  # it is gone, or another one
         listener.say(f"{error}; study {name} goes on with what it began from, {kept.learned}")
         return

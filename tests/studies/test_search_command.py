@@ -240,14 +240,26 @@ def test_the_same_trainings_under_another_name_are_those_of_the_study(run, works
     command = ("search", "--budget", "4.2ms", "--evaluator", "fitted", "--study", "mine", "--learn-from")
     by_path = "search_spaces/x3d-tiny.trained.csv"
     assert run(*command, by_path, "--trials", "2")[0] == 0
-    (workspace.studies / "mine" / "begun_from.json").rename(kept := workspace.root / "kept.json")
+    begun_from = workspace.studies / "mine" / "begun_from.json"
+    began = json.loads(begun_from.read_text())
+    begun_from.unlink()
     monkeypatch.chdir(workspace.root / "experiments")
     for trials, name in (("3", "x3d-tiny.trained.csv"), ("4", f"../{by_path}")):
         status, _, err = run(*command, name, "--trials", trials)
         assert status == 0, err
-    assert (workspace.studies / "mine" / "begun_from.json").read_bytes() == kept.read_bytes()
-    (workspace.root / by_path).write_text((workspace.root / by_path).read_text().replace("0.98828", "0.5"))
-    status, _, err = run(*command, f"../{by_path}", "--trials", "5")
+    assert json.loads(begun_from.read_text()) | {"data": "synthetic"} == began
+    table = workspace.root / by_path
+    *rows, last = table.read_text().splitlines()
+    table.write_text("\n".join([*rows, last, last.replace("s1.depth=3", "s1.depth=2")]) + "\n")
+    for trials, name in (("5", "x3d-tiny.trained.csv"), ("6", f"../{by_path}"), ("7", str(table))):
+        status, _, err = run(*command, name, "--trials", trials)
+        assert status == 0, err
+        told = " ".join(err.split())
+        assert f"--learn-from {name} has changed since study mine began; it goes on with what it began from" in told
+    assert json.loads(begun_from.read_text())["trainings"] == began["trainings"]
+    (other := workspace.root / table.name).write_text("\n".join(rows) + "\n")
+    monkeypatch.chdir(workspace.root)
+    status, _, err = run(*command, f"./{other.name}", "--trials", "8")
     assert status == 2
     assert "exists with other settings: effort was 'learned from 15 networks of search_spaces/" in err
 
