@@ -151,7 +151,7 @@ def _external(model: str, given: SourceArguments, listener: Listener) -> ExportS
     from hwbench.data import SYNTHETIC, default_clip
     from hwbench.deploy import external_model, foreign_original
     from hwbench.deploy.external import MEAN_AND_STD, STATE_DICT
-    from hwbench.models.by_hand import MEAN, STD
+    from hwbench.models.by_hand import assumed_pixels
     from hwbench.training.checkpoint import find_checkpoint
 
     if given.file is not None and not given.file.is_file():
@@ -179,10 +179,7 @@ def _external(model: str, given: SourceArguments, listener: Listener) -> ExportS
         source = foreign_original(made, frames, clip, given.file, given.seed if given.weights == RANDOM else None)
     if MEAN_AND_STD in source.assumed:
         assumed = source.normalisation
-        listener.say(
-            f"{model}: mean and std of its clips are assumed, {assumed.mean[0]:g} and {assumed.std[0]:g}; give the "
-            f"function or the module {MEAN} and {STD}, (0, 0, 0) and (1, 1, 1) where it normalises pixels itself"
-        )
+        listener.say(assumed_pixels(model, assumed.mean[0], assumed.std[0]))
     return source
 
 

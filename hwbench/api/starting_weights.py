@@ -77,7 +77,7 @@ class GivenWeights:
         return asked
 
     def seen(
-        self, network: Network, clip: ClipSpec | None, card: Card | None
+        self, network: Network, clip: ClipSpec | None, card: Card | None, listener: Listener
     ) -> tuple[ClipSpec | None, PictureSpec, Normalisation]:
         """How clips are cut, frames are scaled and pixels normalised: as in the training that the weights come from.
 
@@ -85,15 +85,23 @@ class GivenWeights:
             network: Whose frames a clip has.
             clip: How it is asked for; None: it is not.
             card: Of the zoo, for published weights of its network; None: there is none.
+            listener: Hears what is assumed of the state dict of a model by hand.
+
+        Raises:
+            InvalidValue: The ``input_mean`` or ``input_std`` of a model by hand is wrong.
         """
         from hwbench.data import Normalisation, PictureSpec
+        from hwbench.models.by_hand import assumed_pixels, is_by_hand_network
 
         before = self.checkpoint
         if before is not None:
             return clip or replace(before.clip, frames=network.input.t), before.picture, before.normalisation
         if card is not None:
             return clip or card.clip(network.input.t), card.picture(), card.normalisation()
-        return clip, PictureSpec(), Normalisation()
+        own, assumed = own_normalisation(network), Normalisation()
+        if own is None and is_by_hand_network(network.blocks):
+            listener.say(assumed_pixels(network.name, assumed.mean[0], assumed.std[0]))
+        return clip, PictureSpec(), own or assumed
 
     def start(self, network: Network, data: str, new_head: bool) -> StartingWeights:
         """The beginning of a run.
@@ -129,6 +137,19 @@ class GivenWeights:
                 f"{self.weights.path} was trained with seed {before.recipe.seed}, which also split {data}: with seed "
                 f"{recipe.seed} it is validated on videos that it was trained on; give --seed {before.recipe.seed}"
             )
+
+
+def own_normalisation(network: Network) -> Normalisation | None:
+    """How a model by hand says that pixels are normalised; None: it does not, or the network is of hwbench's blocks.
+
+    Raises:
+        InvalidValue: Its ``input_mean`` or ``input_std`` is wrong, or it has another number of classes.
+    """
+    from hwbench.data import Normalisation
+    from hwbench.models import by_hand
+
+    given = by_hand.normalisation_for(network) if by_hand.is_by_hand_network(network.blocks) else None
+    return None if given is None else Normalisation(*given)
 
 
 def _checkpoint_of(network: Network) -> str:

@@ -14,7 +14,7 @@ from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.models import card_name, checkpoint_file, resolve_model
 from hwbench.api.reading import RGB, check_modality, reading_of
 from hwbench.api.resources import resources_for
-from hwbench.api.starting_weights import GivenWeights
+from hwbench.api.starting_weights import GivenWeights, own_normalisation
 from hwbench.api.train_request import TrainRequest as TrainRequest
 from hwbench.api.zoo import PUBLISHED, published_weights
 from hwbench.errors import InvalidValue, WorkspaceError
@@ -270,8 +270,10 @@ def train_network(
             clip, card = asked_clip(network, span, stride), card_name(architecture)
             if given is not None:
                 sheet = None if card is None else load_card(workspace, card)
-                clip, picture, normalisation = given.seen(network, clip, sheet)
+                clip, picture, normalisation = given.seen(network, clip, sheet, listener)
                 start = given.start(network, data, new_head)
+            elif reading.flow is None:
+                normalisation = own_normalisation(network) or normalisation
         else:
             before = tuning.checkpoint
             reading = before.reading(reading)

@@ -120,6 +120,11 @@ def trainable(network: Network) -> nn.Module:
         UnsupportedModule: No such model was loaded.
         InvalidValue: It has another number of classes, or other blocks.
     """
+    return _model_of(network).make()
+
+
+def _model_of(network: Network) -> HandModel:
+    """The model whose network this is; raises what ``trainable`` raises."""
     labels = [part_of(block) for block in network.blocks]
     for model in list(_loaded.values()):
         if labels == [part_of(block) for block in model.network.blocks] and model.input == network.input:
@@ -129,7 +134,7 @@ def trainable(network: Network) -> nn.Module:
                     f"{model.name} has {found.network.num_classes} classes, {network.num_classes} are needed; let the "
                     f"function take {CLASSES}, and make its head as wide"
                 )
-            return found.make()
+            return found
     raise UnsupportedModule(_unknown(network.blocks))
 
 
@@ -263,6 +268,26 @@ def normalisation_of(name: ModelName, module: nn.Module) -> tuple[tuple[float, .
             f"{name}: expected {MEAN} and {STD}, three numbers each, those of {STD} above 0; got {mean!r} and {std!r}"
         )
     return found
+
+
+def normalisation_for(network: Network) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """``normalisation_of`` the model whose network this is.
+
+    Raises:
+        InvalidValue: As ``normalisation_of``, and as ``trainable``.
+        UnsupportedModule: No such model was loaded.
+    """
+    model = _model_of(network)
+    with torch.random.fork_rng():
+        return normalisation_of(model.name, model.make())
+
+
+def assumed_pixels(name: str, mean: float, std: float) -> str:
+    """What is said where weights come with neither ``input_mean`` nor ``input_std``, and these hold in their place."""
+    return (
+        f"{name}: mean and std of its clips are assumed, {mean:g} and {std:g}; give the function or the module {MEAN} "
+        f"and {STD}, (0, 0, 0) and (1, 1, 1) where it normalises pixels itself"
+    )
 
 
 def _examined(name: ModelName, function: Any, num_classes: int | None) -> HandModel:

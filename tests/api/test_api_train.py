@@ -477,6 +477,57 @@ def test_a_run_begins_with_a_state_dict_of_a_function(workspace: Workspace, own:
     assert "holds nothing" in said({})
 
 
+NORMALISED = """
+from api_own_nets import INPUT, network as plain
+
+def of_function(num_classes=8):
+    return plain(num_classes)
+
+def of_module(num_classes=8):
+    module = plain(num_classes)
+    module.input_mean, module.input_std = (0, 0, 0), (1, 1, 1)
+    return module
+
+def wrong(num_classes=8):
+    return plain(num_classes)
+
+of_function.input_shape = of_module.input_shape = wrong.input_shape = INPUT
+of_function.input_mean, of_function.input_std = [0.5, 0.4, 0.3], [0.25] * 3
+wrong.input_mean = 0.5
+"""
+
+
+def test_a_model_by_hand_is_trained_on_pixels_as_its_function_says(
+    workspace: Workspace, own: str, tmp_path: Path
+) -> None:
+    def seen(name: str, **fields: object) -> tuple[Normalisation, list[str]]:
+        keeper, out = Keeper(), tmp_path / f"{name}{len(fields)}"
+        asked = replace(REQUEST, architecture=name, epochs=1, out=out, **fields)
+        checkpoint = hwbench.train(asked, keeper, workspace=workspace).checkpoint
+        return load_checkpoint(checkpoint)[0].normalisation, keeper.lines
+
+    (workspace.root / "api_normalised_nets.py").write_text(NORMALISED)
+    module = initial(resolve_model(workspace, f"{own}:network", 8), Recipe())
+    torch.save(module.state_dict(), file := tmp_path / "plain.pt")
+    for name, expected in (
+        ("api_normalised_nets:of_function", Normalisation((0.5, 0.4, 0.3), (0.25,) * 3)),
+        ("api_normalised_nets:of_module", Normalisation((0.0,) * 3, (1.0,) * 3)),
+    ):
+        for fields in ({}, {"weights": file}):
+            normalisation, lines = seen(name, **fields)
+            assert normalisation == expected
+            assert not [line for line in lines if "assumed" in line]
+    assumed = f"{own}:network: mean and std of its clips are assumed, 0.45 and 0.225; give the function"
+    normalisation, lines = seen(f"{own}:network", weights=file)
+    assert normalisation == Normalisation()
+    assert [line for line in lines if line.startswith(assumed)]
+    normalisation, lines = seen(f"{own}:network")
+    assert normalisation == Normalisation()
+    assert not [line for line in lines if "assumed" in line]
+    with pytest.raises(InvalidValue, match="expected input_mean and input_std, three numbers each"):
+        seen("api_normalised_nets:wrong")
+
+
 def test_weights_that_are_not_there_are_refused_before_the_data_is_opened(workspace: Workspace, tmp_path: Path) -> None:
     request = replace(REQUEST, data="synthetic:none", weights=tmp_path / "none.pt")
     with pytest.raises(InvalidFile, match=r"none\.pt: No such file or directory; expected weights of an X3D"):
