@@ -124,7 +124,7 @@ class Splits:
 Listed = Sequence[ListedVideo]
 
 
-def read_splits(path: Path, *, reader: Reader | None = None, seed: int = 0) -> Splits:
+def read_splits(path: str | Path, *, reader: Reader | None = None, seed: int = 0) -> Splits:
     """The videos of a data path, as a reader lists them.
 
     Args:
@@ -136,6 +136,7 @@ def read_splits(path: Path, *, reader: Reader | None = None, seed: int = 0) -> S
         UnknownName: There is no such path.
         InvalidFile: The path is not of the reader's layout, no videos, or a class which only the validation part has.
     """
+    path = Path(path)
     if not path.exists():
         raise UnknownName(f"no data at {path}; expected 'synthetic', a folder of class folders or a list file")
     return splits_of(read(reader or reader_of(path), path), path, seed=seed)

@@ -261,18 +261,18 @@ class LatencyTable:
         """The rows as a frame with the columns of the CSV; numbers are missing where a row failed."""
         return frame((row.values() for row in self), FRAME)
 
-    def write(self, path: Path) -> None:
+    def write(self, path: str | Path) -> None:
         """Writes the CSV; a crash leaves the old file or the new one.
 
         Raises:
             WorkspaceError: No rights or no room.
         """
-        write_text(path, self.text)
+        write_text(Path(path), self.text)
 
     @classmethod
     def read(
         cls,
-        path: Path,
+        path: str | Path,
         *,
         target: Target | None = None,
         precision: Precision | None = None,
@@ -294,6 +294,7 @@ class LatencyTable:
             InvalidFile: There is no such file, or it is damaged, of another schema, or of another target, precision or
                 variant.
         """
+        path = Path(path)
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:

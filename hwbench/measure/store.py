@@ -38,8 +38,8 @@ class MeasurementStore(ClockMemory, RowLedger, RowReader, Occasions):
         WorkspaceError: The file cannot be made, read or written.
     """
 
-    def __init__(self, path: Path, *, beside: MeasurementStore | None = None) -> None:
-        super().__init__(Database(path), beside)
+    def __init__(self, path: str | Path, *, beside: MeasurementStore | None = None) -> None:
+        super().__init__(Database(Path(path)), beside)
 
     def __enter__(self) -> MeasurementStore:
         return self

@@ -126,7 +126,7 @@ class PublishedWeights:
         )
 
 
-def read_published(path: Path) -> PublishedWeights:
+def read_published(path: str | Path) -> PublishedWeights:
     """Weights of an X3D, a ResNet, an MViT or a SqueezeTime in any of their forms, bare or inside a trainer's file.
 
     No code in the file is run.
@@ -134,6 +134,7 @@ def read_published(path: Path) -> PublishedWeights:
     Raises:
         InvalidFile: No such file, damaged, one that needs code to be read, or weights of something else.
     """
+    path = Path(path)
     data, values = read_tensors(path, EXPECTED)
     *_, bare = unwrapped(_tensors(path, values))
     weights = {name: _counter(value) if name.endswith(_COUNTER) else value for name, value in bare.items()}

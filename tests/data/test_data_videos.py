@@ -28,6 +28,13 @@ def test_class_folders_with_train_and_val(tmp_path: Path) -> None:
     assert splits.val.labels == (0,)
 
 
+def test_a_path_may_be_text(tmp_path: Path) -> None:
+    touch(tmp_path, "train/a/x.mp4", "train/b/y.mp4", "val/a/z.mp4")
+    assert read_splits(str(tmp_path)) == read_splits(tmp_path)
+    with pytest.raises(UnknownName, match=r"no data at .*missing"):
+        read_splits(f"{tmp_path}/missing")
+
+
 def test_class_folders_called_by_numbers_are_names(tmp_path: Path) -> None:
     touch(tmp_path, "train/10/x.mp4", "train/2/y.mp4", "test/2/z.mp4")
     splits = read_splits(tmp_path)

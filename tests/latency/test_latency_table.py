@@ -147,6 +147,13 @@ def test_two_rows_of_one_workload_are_refused(path):
         LatencyTable.read(path)
 
 
+def test_a_path_may_be_text(table, tmp_path):
+    table.write(f"{tmp_path}/text.csv")
+    assert LatencyTable.read(f"{tmp_path}/text.csv").text == table.text
+    with pytest.raises(InvalidFile, match=r"no latency table .*missing\.csv"):
+        LatencyTable.read(f"{tmp_path}/missing.csv")
+
+
 def test_every_prefix_of_a_table_is_read_whole_or_refused(path, table):
     text = path.read_text()
     full = {row.workload.key for row in table}

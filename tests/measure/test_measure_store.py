@@ -48,6 +48,14 @@ def add_finished(store, workload=WORKLOAD, conditions=CONDITIONS, sessions=3, me
     return row
 
 
+def test_a_path_may_be_text(path):
+    with MeasurementStore(str(path)) as store:
+        add_finished(store)
+        assert store.path == path
+    with MeasurementStore(path) as store:
+        assert store.measurement(*IDENTITY) is not None
+
+
 def test_a_row_reads_back_as_it_was_added_also_after_reopening(path):
     added = [session(0.001234567, involuntary_switches=2, load_s=0.01, drift=1.02), session(0.0012)]
     with MeasurementStore(path) as store:

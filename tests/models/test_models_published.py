@@ -175,6 +175,14 @@ def test_counters_may_be_missing(weights: dict[str, torch.Tensor], tmp_path: Pat
     assert made["s1.pathway0_stem_conv.kernel.bn.num_batches_tracked"] == 0
 
 
+def test_a_path_may_be_text(weights: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    path = file_of(weights, tmp_path / "x")
+    published = read_published(str(path))
+    assert (published.path, published.sha256) == (path, read_published(path).sha256)
+    with pytest.raises(InvalidFile, match="missing"):
+        read_published(f"{tmp_path}/missing")
+
+
 @pytest.mark.parametrize("prefix", ["_orig_mod.", "module._orig_mod.", "model.module.", "model._orig_mod."])
 @pytest.mark.parametrize("key", [None, "model"])
 def test_wrapped_names(prefix: str, key: str | None, weights: dict[str, torch.Tensor], tmp_path: Path) -> None:
