@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import site
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
@@ -60,6 +62,21 @@ def inherited_path() -> str:
     """
     parts = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return os.pathsep.join(os.path.abspath(part) for part in parts if part)
+
+
+def import_path() -> list[str]:
+    """The folders in which this process finds modules, absolute, for a process that shall find the same ones."""
+    return [os.path.abspath(folder) for folder in sys.path if folder]
+
+
+def added_folders() -> list[str]:
+    """Those of ``import_path`` that somebody has added to those of every process of this interpreter.
+
+    The current folder is none of them: ``python -m`` adds it by itself.
+    """
+    compiled = sysconfig.get_config_var("DESTSHARED")
+    usual = {*sysconfig.get_paths().values(), *site.getsitepackages(), compiled, str(_PACKAGE.parent), os.getcwd()}
+    return [folder for folder in import_path() if folder not in usual and os.path.exists(folder)]
 
 
 def python_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:

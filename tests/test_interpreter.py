@@ -11,6 +11,7 @@ import pytest
 from hwbench.cli.main import main
 from hwbench.control_group import ControlGroup
 from hwbench.interpreter import (
+    added_folders,
     cores,
     inherited_path,
     python_command,
@@ -94,6 +95,14 @@ def test_19_03_what_libraries_start_leaves_the_current_folder_alone(trap, monkey
     assert "PYTHONSAFEPATH" not in os.environ
     subprocess.run([sys.executable, "-c", "import json, multiprocessing"], check=True)
     assert trap.exists()
+
+
+def test_folders_that_a_program_added_are_told_from_those_of_every_process(tmp_path, monkeypatch):
+    (tmp_path / "added").mkdir()
+    monkeypatch.chdir(tmp_path)
+    usual = [folder for folder in sys.path if folder.startswith((sys.prefix, sys.base_prefix))]
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path), "added", *usual, str(tmp_path / "missing")])
+    assert added_folders() == [str(tmp_path / "added")]
 
 
 def test_19_03_a_command_runs_with_safe_children_and_leaves_the_environment_as_it_was(monkeypatch):

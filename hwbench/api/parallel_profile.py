@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
 import subprocess
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 from hwbench.api.listener import Listener
 from hwbench.api.requests import fields_of
 from hwbench.errors import HwbenchError
-from hwbench.interpreter import python_command, python_environment
+from hwbench.interpreter import added_folders, python_command, python_environment, python_path
 from hwbench.workspace import Workspace
 
 # A line of a process for its listener; None: it says nothing more.
@@ -30,7 +31,8 @@ def profile_each(
         devices: Their names.
         request: The other options of the command.
         root: The workspace. The processes run in the current folder, where models of the user's own may lie, as far as
-            it is in this workspace; else in its root.
+            it is in this workspace; else in its root. Modules of folders that this process has added to ``sys.path``
+            are found there as well.
         listener: Hears what each process says, with the name of its device before it.
 
     Returns:
@@ -81,7 +83,7 @@ def _folder(root: Path) -> Path:
 def _start(name: str, arguments: list[str], folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         python_command("hwbench", "profile", "--device", name, *arguments, "--json"),
-        env=python_environment(),
+        env=python_environment({"PYTHONPATH": os.pathsep.join([python_path(), *added_folders()])}),
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

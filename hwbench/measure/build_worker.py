@@ -3,8 +3,8 @@
 Run as ``python -m hwbench.measure.build_worker RUNTIME [MODULE ...]`` by ``builder``, which may lose it at any time: a
 lowering that aborts takes one workload with it and nothing else. The worker ends when its stdin closes.
 
-A request may name models that a user wrote: the names come from the process that the user gave them to, never from
-a file.
+A request may name models that a user wrote: the names, and the folders in which their modules are found, come from the
+process that the user gave the names to, never from a file.
 
 Answers: ``{"ready": true}`` once, then per request ``{"artifact": ...}`` or ``{"failure": reason}``; and
 ``{"fatal": reason, "kind": class}`` where not the workload but the installation or the workspace is the trouble.
@@ -47,7 +47,7 @@ def main() -> None:
         request = requests.get()
         try:
             out = Path(request["folder"], request["name"] + runtime.capabilities.suffix)
-            _load_models(request.get("models", ()))
+            _load_models(request.get("models", ()), request.get("path", ()))
             with writing(out):
                 _answer(answers, {"artifact": _build(runtime, request["workload"], out)})
         except WorkspaceError as error:
@@ -71,11 +71,15 @@ def _start(name: str, modules: list[str]) -> Runtime:
     return runtime.for_tables()
 
 
-def _load_models(named: Iterable[tuple[str, int | None]]) -> None:
-    """Loads the models that the user named to the process that asks, as (name, number of classes)."""
+def _load_models(named: Iterable[tuple[str, int | None]], path: Iterable[str] = ()) -> None:
+    """Loads the models that the user named to the process that asks, as (name, number of classes).
+
+    ``path`` is the import path of that process. Its folders come after our own: what is installed stays in front.
+    """
     from hwbench.models import by_hand
     from hwbench.specs import ModelName
 
+    sys.path += [folder for folder in path if folder not in sys.path]
     for text, num_classes in named:
         by_hand.load(ModelName.parse(text), num_classes)
 

@@ -25,7 +25,7 @@ from typing import IO, Any
 from hwbench import errors
 from hwbench.control_group import OWN, ControlGroup
 from hwbench.errors import HwbenchError
-from hwbench.interpreter import cores, last_words, python_command, python_environment
+from hwbench.interpreter import cores, import_path, last_words, python_command, python_environment
 from hwbench.measure.cache import ArtifactCache, artifact_from_json
 from hwbench.specs import Artifact, Outcome, Workload
 from hwbench.specs.kinds.by_hand import is_by_hand, model_of
@@ -287,6 +287,7 @@ class _Worker:
         values: dict[str, object] = {"workload": workload.key, "folder": str(folder), "name": name}
         if any(is_by_hand(block) for block in workload.blocks):
             values["models"] = named_models(model_of(block) for block in workload.blocks if is_by_hand(block))
+            values["path"] = import_path()
         line = json.dumps(values) + "\n"
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(line.encode())

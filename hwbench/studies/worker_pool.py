@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from hwbench.errors import HwbenchError
-from hwbench.interpreter import cores, last_words, python_command, python_environment
+from hwbench.interpreter import cores, import_path, last_words, python_command, python_environment
 from hwbench.studies.evaluation_worker import GREETING, READY
 from hwbench.studies.evaluations import Assignment, Died, Failed, GaveUp, Outcome, Reported, Scored, WorkerSetup
 from hwbench.studies.pruning import Judge
@@ -168,7 +167,7 @@ class _Scorer:
             InvalidValue: The setup cannot be sent.
             OSError: The worker is dead.
         """
-        self.connection.send(_import_path())
+        self.connection.send(import_path())
         try:
             self.connection.send(setup)
         except OSError:
@@ -210,7 +209,3 @@ class _Scorer:
 def thread_variables(threads: int) -> dict[str, str]:
     """Environment in which numerics take so many threads; read by torch and by numerical libraries when they load."""
     return {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-
-
-def _import_path() -> Sequence[str]:
-    return [os.path.abspath(folder) for folder in sys.path if folder]

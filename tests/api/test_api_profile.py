@@ -243,6 +243,16 @@ def test_models_of_the_current_folder_are_found_in_a_process_of_its_own(workspac
     assert keeper.lines[-1].endswith("of_path has no 'make'; known: none")
 
 
+def test_models_of_folders_that_a_program_added_are_found_in_a_process_of_its_own(workspace, tmp_path, monkeypatch):
+    (tmp_path / "of_program.py").write_text("")
+    monkeypatch.chdir(workspace.root)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    request, keeper = hwbench.ProfileRequest(space="of_program:make"), Keeper()
+    assert profile_each(["local"], request, workspace.root, keeper) == ({}, {"local": 2})
+    assert keeper.lines[-1].endswith("of_program has no 'make'; known: none")
+
+
 def test_several_devices_each_have_their_status(tmp_path):
     LatencyTable(Target("pi", "x", "1", 1), Precision.FP32, ()).write(tmp_path / "a.csv")
     profile = DeviceProfile("pi", "pi/x-1/t1", 1, 0, 0, (tmp_path / "a.csv",), tmp_path, 0.5, None)

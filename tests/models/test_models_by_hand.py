@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import hwbench.testing.engines  # noqa: F401  # registers the faulty engine here
 from hwbench.api.export_sources import SourceArguments, open_source
 from hwbench.blocks import build, frames_to_batch
 from hwbench.blocks.deployment import BlockChain, deploy_form
@@ -16,6 +17,7 @@ from hwbench.errors import InvalidFile, InvalidValue, UnknownName, UnsupportedMo
 from hwbench.interpreter import python_environment
 from hwbench.latency.arithmetic import Work
 from hwbench.measure.build_worker import _load_models
+from hwbench.measure.builder import build_all
 from hwbench.models import by_hand, network
 from hwbench.models.answers import answer
 from hwbench.models.hand_weights import HandWeights
@@ -23,7 +25,7 @@ from hwbench.runtimes.eager import EagerTorch
 from hwbench.spaces import load_space, open_space, read_space, resolve
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
-from hwbench.specs import BlockSpec, ModelName, Precision, TensorSpec, Workload
+from hwbench.specs import Artifact, BlockSpec, ModelName, Precision, TensorSpec, Workload
 from hwbench.specs.model_name import named_models
 from hwbench.training.recipe import Recipe
 from hwbench.training.run import initial
@@ -629,4 +631,14 @@ def test_a_build_worker_gets_the_name_from_who_asks(package, tmp_path):
         timeout=120,
     )
     assert done.stdout.strip() == "Deep", done.stderr
+
+
+def test_a_build_worker_finds_models_of_folders_that_a_program_added(package, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.syspath_prepend(tmp_path)
+    model = by_hand.load(ModelName.parse(f"{package}:flat@1x3x8x10x10"))
+    workload = Workload(model.network.blocks, model.input, Precision.FP32)
+    (result,) = build_all([workload], "faulty", tmp_path / "cache", processes=1, imports=["hwbench.testing.engines"])
+    assert isinstance(result, Artifact), result.reason
     _load_models([])
