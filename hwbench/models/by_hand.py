@@ -11,8 +11,9 @@ import importlib.util
 import inspect
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from hwbench.blocks.copies import copied
 from hwbench.blocks.lazy import uninitialised
 from hwbench.errors import HwbenchError, InvalidValue, UnsupportedModule
 from hwbench.models.answers import answer, clip_of, first_line
-from hwbench.models.examined_blocks import examined
+from hwbench.models.examined_blocks import examined, own_modules
 from hwbench.registry import is_ending, suggest
 from hwbench.specs import BlockSpec, ModelName, Network, TensorSpec
 from hwbench.specs.kinds.by_hand import is_by_hand, model_of, part_of
@@ -47,6 +48,8 @@ class HandModel:
         input: One clip.
         names: Names of its blocks; one where it names none.
         network: Its blocks as values, on its clip.
+        function: What the name meant.
+        code: By name what Python loaded the user's modules from, which every import and every reload makes anew.
     """
 
     name: ModelName
@@ -55,6 +58,16 @@ class HandModel:
     input: TensorSpec
     names: tuple[str, ...]
     network: Network
+    function: Any
+    code: Mapping[str, ModuleSpec | None]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the name still means what was examined; after ``importlib.reload`` it means another model."""
+        place = sys.modules.get(self.name.module)
+        loaded = _code_of(self.code)
+        same = all(loaded[module] is spec for module, spec in self.code.items())  # equal they are after a reload, too
+        return same and getattr(place, self.name.function, None) is self.function
 
     def parts(self) -> list[nn.Module]:
         """The blocks of a new module, in the order of ``network.blocks``."""
@@ -70,7 +83,8 @@ _loaded: dict[tuple[ModelName, int | None], HandModel] = {}
 
 
 def load(name: ModelName, num_classes: int | None = None) -> HandModel:
-    """Imports what the user named, calls it, and looks at what comes; once for each number of classes.
+    """Imports what the user named, calls it, and looks at what comes; once for each number of classes, and again where
+    its code was loaded anew, as by ``importlib.reload``.
 
     Args:
         name: As the user gave it.
@@ -83,9 +97,9 @@ def load(name: ModelName, num_classes: int | None = None) -> HandModel:
     """
     function = imported(name)
     classes = num_classes if takes_classes(function) else None
-    if (name, classes) not in _loaded:
-        _loaded[name, classes] = _examined(name, function, classes)
-    model = _loaded[name, classes]
+    model = _loaded.get((name, classes))
+    if model is None or not model.is_current:
+        model = _loaded[name, classes] = _examined(name, function, classes)
     note_named(name, classes)
     return model
 
@@ -97,7 +111,7 @@ def block(spec: BlockSpec) -> nn.Module:
         UnsupportedModule: No such model was loaded, or another version of it.
     """
     for model in _loaded.values():
-        if spec in model.network.blocks:
+        if spec in model.network.blocks and model.is_current:
             return model.block(spec)
     raise UnsupportedModule(_unknown((spec,)))
 
@@ -105,7 +119,7 @@ def block(spec: BlockSpec) -> nn.Module:
 def whole(blocks: Sequence[BlockSpec]) -> nn.Module | None:
     """A new module of the model that has exactly these blocks; None where they are not all blocks of one."""
     for model in _loaded.values():
-        if model.network.blocks == tuple(blocks):
+        if model.network.blocks == tuple(blocks) and model.is_current:
             return model.make()
     return None
 
@@ -310,7 +324,12 @@ def _examined(name: ModelName, function: Any, num_classes: int | None) -> HandMo
     _check_chain(name, parts or named, example, logits)
     blocks = examined(name, named, example, function)
     network = Network(str(name), blocks, clip)
-    return HandModel(name, num_classes, make, clip, tuple(part for part, _ in named), network)
+    code = _code_of(own_modules(function, [part for _, part in named]))
+    return HandModel(name, num_classes, make, clip, tuple(part for part, _ in named), network, function, code)
+
+
+def _code_of(modules: Iterable[str]) -> dict[str, ModuleSpec | None]:
+    return {module: getattr(sys.modules.get(module), "__spec__", None) for module in modules}
 
 
 def _initialised(name: ModelName, module: nn.Module) -> nn.Module:
@@ -448,7 +467,11 @@ def _unknown(blocks: Sequence[BlockSpec]) -> str:
     label = model_of(blocks[0])
     current = [m for m in _loaded.values() if m.name.label == label]
     if current:
-        return f"{blocks[0].key}: made by another version of {current[0].name}, which has changed; profile it again"
+        name = current[0].name
+        return (
+            f"{blocks[0].key}: made by another version of {name}, which has changed; profile it again, in a Python "
+            f"session after a restart or importlib.reload of {name.module}"
+        )
     return (
         f"the network {label} is made by a function of yours, and no file names code to run; name the function on the "
         "command line, as --made-by package.module:function with a checkpoint; train takes several with commas, as for "

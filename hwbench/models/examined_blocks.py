@@ -103,23 +103,28 @@ def _version(
 
 
 def _code(function: Any, parts: Sequence[nn.Module]) -> str:
-    """Digest of the sources of a model: of its function, of the classes of its parts, and of the user's modules that
-    these take names from."""
+    """Digest of the sources of a model (``own_modules``)."""
+    digest = hashlib.sha256()
+    for _, module in sorted(own_modules(function, parts).items()):
+        digest.update(hashlib.sha256(Path(str(module.__file__)).read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def own_modules(function: Any, parts: Sequence[nn.Module]) -> dict[str, ModuleType]:
+    """By name the user's modules that make a model: of its function, of the classes of its parts, and those that these
+    take names from."""
     classes = {type(layer) for part in parts for layer in part.modules()}
     first = inspect.getmodule(function if not isinstance(function, nn.Module) else type(function))
     package = first.__name__.partition(".")[0] if first is not None else ""
     starts = {module for one in classes if (module := inspect.getmodule(one)) is not None} | ({first} - {None})
-    seen: dict[str, Path] = {}
+    seen: dict[str, ModuleType] = {}
     waiting = [module for module in starts if module is not None and _is_own(module, first, package)]
     while waiting:
         module = waiting.pop()
         if module.__name__ not in seen and module.__file__ is not None:
-            seen[module.__name__] = Path(module.__file__)
+            seen[module.__name__] = module
             waiting += [other for other in _named_in(module) if _is_own(other, first, package)]
-    digest = hashlib.sha256()
-    for _, path in sorted(seen.items()):
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
+    return seen
 
 
 def _named_in(module: ModuleType) -> Iterator[ModuleType]:

@@ -172,9 +172,14 @@ def _example(x: TensorSpec, *, fold: bool = False) -> Example:
 
 
 def _original(workload: Workload) -> nn.Module:
-    """The blocks of a workload in eval mode, with random weights."""
+    """The blocks of a workload in eval mode, with random weights.
+
+    Raises:
+        UnsupportedModule: Blocks of a model that the user has not named, or of another version of it.
+    """
     if (module := by_hand.whole(workload.blocks)) is not None:
         return module.eval()
-    if workload.is_network and workload.blocks[0].role is BlockRole.STEM:
+    own = by_hand.is_by_hand_network(workload.blocks)
+    if not own and workload.is_network and workload.blocks[0].role is BlockRole.STEM:
         return network(Network(workload.key, workload.blocks, workload.input), dropout=0.0).eval()
     return BlockChain(workload.blocks).eval()

@@ -1,5 +1,6 @@
 """Models that users wrote: what is told of their blocks, what is refused, and that no file leads to their code."""
 
+import importlib
 import itertools
 import json
 import subprocess
@@ -18,7 +19,7 @@ from hwbench.interpreter import python_environment
 from hwbench.latency.arithmetic import Work
 from hwbench.measure.build_worker import _load_models
 from hwbench.measure.builder import build_all
-from hwbench.models import by_hand, network
+from hwbench.models import by_hand, eager_workload, network
 from hwbench.models.answers import answer
 from hwbench.models.hand_weights import HandWeights
 from hwbench.runtimes.eager import EagerTorch
@@ -551,6 +552,51 @@ def test_another_version_of_the_code_is_another_row(package, tmp_path):
         build(before[1])
     # weights of before fit: they may be loaded
     assert network(after).state_dict().keys() == network(resolved(before, after)).state_dict().keys()
+
+
+def edited(source, *exchanges):
+    """Changes a module that is imported; its size changes, by which Python knows its compiled file for an old one."""
+    text = source.read_text()
+    for before, after in exchanges:
+        assert before in text
+        text = text.replace(before, after)
+    source.write_text(text)
+    return importlib.reload(sys.modules[source.stem])
+
+
+def test_after_a_reload_a_name_means_the_new_model(package, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    before = loaded(package, "make", 3).network
+    loaded(package, "make", 4)
+    edited(tmp_path / f"{package}.py", ("torch.relu(self.conv(x))", "self.conv(x)"), ("groups=4", "groups=2"))
+    for module in (lambda: build(before.blocks[1]), lambda: eager_workload(whole_of(before).key)):
+        with pytest.raises(UnsupportedModule, match=rf"another version of .* importlib\.reload of {package}$"):
+            module()
+    after = loaded(package, "make", 3).network
+    assert [one != other for one, other in zip(before.blocks, after.blocks, strict=True)] == [True] * 3
+    assert build(after.blocks[1]).conv.groups == 2
+    assert network(before).state_dict().keys() == network(after).state_dict().keys()
+    assert loaded(package, "make", 3).network is after
+
+
+def test_after_a_reload_of_what_a_model_is_made_of_it_is_another(package, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    user = f"{package}user"
+    (tmp_path / f"{user}.py").write_text(
+        f"from torch import nn\nimport {package} as layers\ndef make():\n"
+        "    return nn.Sequential(layers.stem(), layers.Deep(), layers.Logits(2))\n"
+        "make.input_shape = (1, 3, 4, 10, 10)\n"
+    )
+    before = loaded(user, "make")
+    edited(tmp_path / f"{package}.py", ("torch.relu(self.conv(x))", "self.conv(x)"))
+    after = loaded(user, "make")
+    assert after.function is before.function
+    assert after.network.blocks != before.network.blocks
+    monkeypatch.delitem(sys.modules, user)
+
+
+def whole_of(network):
+    return Workload(network.blocks, network.input, Precision.FP32)
 
 
 def resolved(blocks, network):
