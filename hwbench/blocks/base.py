@@ -81,6 +81,20 @@ class EfficientBlock(nn.Module, abc.ABC):
         return FixedSize(self.to_deploy(x, variant), tuple(shape), self.output(x)).eval()
 
 
+def efficient_part(name: str, part: nn.Module) -> EfficientBlock:
+    """A part of a block or of a network as the efficient block that its other forms are made of.
+
+    Raises:
+        UnsupportedModule: It is none, as where it was exchanged or wrapped; the message has its name.
+    """
+    if not isinstance(part, EfficientBlock):
+        raise UnsupportedModule(
+            f"{name}: expected an efficient block, got {type(part).__name__}, for which no deploy form is known here; "
+            "put efficient blocks in its place, several as a Chain"
+        )
+    return part
+
+
 class Residual(abc.ABC):
     """What a block is, too, that adds a branch to its input or to a projection of that."""
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from hwbench.blocks.base import EfficientBlock
+from hwbench.blocks.base import EfficientBlock, efficient_part
 from hwbench.blocks.kinds import build
 from hwbench.blocks.mobile_cpu import Chain, FullyConnected, X3dHead, X3dHeadPool
 from hwbench.blocks.mobile_cpu.activations import activation
@@ -147,8 +147,7 @@ class EfficientX3d(EfficientBlock):
         return TensorSpec(x.n, self.projection.model.out_features, 1, 1, 1)
 
     def _named_stages(self) -> list[tuple[str, EfficientBlock]]:
-        stages = [(name, self.get_submodule(name)) for name in self._stages]
-        return [(name, stage) for name, stage in stages if isinstance(stage, EfficientBlock)]
+        return [(name, efficient_part(name, self.get_submodule(name))) for name in self._stages]
 
 
 def _efficient(spec: BlockSpec) -> EfficientBlock:

@@ -164,6 +164,18 @@ def test_options_of_the_network() -> None:
         EfficientX3d.of(x3d_blocks()[1:])
 
 
+@pytest.mark.parametrize(
+    ("wrapped", "kind"),
+    [(lambda stage: nn.Sequential(stage, nn.Dropout3d(0.1)), "Sequential"), (torch.compile, "OptimizedModule")],
+)
+def test_a_stage_that_is_no_efficient_block_is_not_left_out(wrapped: Any, kind: str) -> None:
+    module, clip = EfficientX3d(num_classes=3).eval(), TensorSpec(1, 3, 4, 32, 32)
+    module.s2 = wrapped(module.s2)
+    for form in (lambda: deployed(module, clip), lambda: module.to_stream(clip), lambda: module.output(clip)):
+        with pytest.raises(UnsupportedModule, match=f"s2: expected an efficient block, got {kind}"):
+            form()
+
+
 def test_vanilla_parts_can_be_exchanged() -> None:
     made = []
 
