@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from hwbench.blocks.graph.values import FOLDED, MAX_AXES, NCTHW, Clip, Plain, Un
 
 
 class Op(nn.Module):
-    """One ATen operation; arguments behind the tensors are fixed."""
+    """One ATen operation, such as ``torch.ops.aten.relu.default``; arguments behind the tensors are fixed."""
 
     def __init__(self, target: Any, *arguments: Any, **named: Any) -> None:
         super().__init__()
@@ -27,6 +28,13 @@ class Op(nn.Module):
 
     def extra_repr(self) -> str:
         return ", ".join(map(str, (self.target, *self.arguments)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Operations of torch cannot be pickled; their names can.
+        return {**super().__getstate__(), "target": str(self.target)}  # type: ignore[no-untyped-call]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({**state, "target": operator.attrgetter(state["target"])(torch.ops)})  # type: ignore[no-untyped-call]
 
 
 class WithConstants(nn.Module):

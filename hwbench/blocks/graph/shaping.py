@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -144,8 +145,12 @@ def _with_constants(call: Call, values: Sequence[Any], dim: int) -> Clip | Plain
     """Some parts do not depend on the input, such as the token of the class."""
     join = torch.stack if "stack" in str(call.node.target) else torch.cat
     operands = [x if isinstance(x, torch.Tensor) else call.natural(x) for x in values]
-    module = WithConstants(lambda *parts: join(list(parts), dim), operands)
+    module = WithConstants(functools.partial(_joined, join, dim), operands)
     return call.from_natural(call.emit(module, *depending(operands)))
+
+
+def _joined(join: Callable[..., torch.Tensor], dim: int, *parts: torch.Tensor) -> torch.Tensor:
+    return join(parts, dim)
 
 
 def concatenated(call: Call, values: Sequence[Any], dim: int, shape: tuple[int, ...]) -> Clip | Plain:
@@ -210,11 +215,13 @@ def scatter(call: Call) -> Value:
     )
     if kept.step != 1:
         call.refuse(f"step {kept.step} is not covered")
-
-    def put(whole: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        new = new.unsqueeze(dim) if single else new
-        ends = whole.narrow(dim, 0, kept.start), whole.narrow(dim, kept.stop, size - kept.stop)
-        return torch.cat([one for one in (ends[0], new, ends[1]) if one.shape[dim]], dim)
-
     operands = [x if isinstance(x, torch.Tensor) else call.natural(x) for x in (call["self"], call["src"])]
+    put = functools.partial(_scattered, dim, kept, single)
     return call.from_natural(call.emit(WithConstants(put, operands), *depending(operands)))
+
+
+def _scattered(dim: int, kept: range, single: bool, whole: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    """``whole`` with ``new``, which lacks the axis where ``single``, in the place of what is ``kept``."""
+    new = new.unsqueeze(dim) if single else new
+    ends = whole.narrow(dim, 0, kept.start), whole.narrow(dim, kept.stop, whole.shape[dim] - kept.stop)
+    return torch.cat([one for one in (ends[0], new, ends[1]) if one.shape[dim]], dim)

@@ -1,6 +1,8 @@
 """Every rule by itself, in double precision, for one clip and for two, on odd and unequal sizes."""
 
+import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -264,6 +266,17 @@ def test_every_rule_computes_what_its_operation_computes(group: str, batch: int)
     pairs = zip(GROUPS[group], expected, got, strict=True)
     wrong = {name: float((x - y).abs().max()) for name, x, y in pairs if not torch.allclose(x, y, 1e-10, 1e-10)}
     assert wrong == {}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_result_of_every_rule_can_be_saved(group: str, tmp_path: Path) -> None:
+    clip = torch.randn(1, 4, 5, 9, 10, dtype=torch.float64)
+    deployed = Rewriter(exported(settled(All(list(GROUPS[group].values()))), clip)).deployed()
+    torch.save(deployed, tmp_path / "deployed.pt")
+    with torch.no_grad():
+        expected = deployed(frames_to_batch(clip))
+        for copied in (torch.load(tmp_path / "deployed.pt", weights_only=False), copy.deepcopy(deployed)):
+            assert torch.equal(copied(frames_to_batch(clip)), expected)
 
 
 @pytest.mark.parametrize("name", ["dense, stride 2", "max", "squeeze and excite features", "shuffle"])
