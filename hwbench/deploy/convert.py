@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 from collections import defaultdict
 from collections.abc import Mapping
@@ -14,8 +15,10 @@ from torch import nn
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
+from torch.utils import _pytree as pytree
 
 from hwbench.blocks.base import EfficientBlock
+from hwbench.blocks.double_precision import doubled, is_of_dtypes
 from hwbench.errors import UnsupportedModule
 from hwbench.specs import AUTO
 
@@ -23,6 +26,8 @@ log = logging.getLogger(__name__)
 
 # Hooks that compute weights; the deploy form has what they computed last.
 _OF_WEIGHTS = (BasePruningMethod, SpectralNorm, WeightNorm)
+# Of the largest output. Double precision leaves 1e-15 for each layer, and a constant in single precision 1e-8.
+_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,10 @@ def convert_to_deployable_form(
 
     The model is run once on the example, without gradients, to see the size of every block's input; it is left as it
     was, training mode included. The copy takes inputs of the example's size only. A block that the example does not
-    reach, or whose deploy form would lose hooks, a forward that was replaced or parametrisations, stays in original
-    form, which is logged; ``conversion`` of the copy tells (a ``ConversionReport``).
+    reach, whose deploy form would lose hooks, a forward that was replaced or parametrisations, or which has no deploy
+    form that computes the same, as where layers inside of it were exchanged, stays in original form, which is logged;
+    ``conversion`` of the copy tells (a ``ConversionReport``). Whether a deploy form computes the same is seen on noise
+    of the example's size, in double precision.
 
     Args:
         model: Any module with efficient blocks in it, or an efficient block.
@@ -59,7 +66,9 @@ def convert_to_deployable_form(
         variant: Layout of convolutions over time and space.
 
     Raises:
-        UnsupportedModule: The model has no efficient block, or one is run on inputs of several sizes.
+        UnsupportedModule: The model has no efficient block, no block can be converted, or one is run on inputs of
+            several sizes.
+        UnknownName: No such variant.
     """
     blocks = _blocks(model)
     if not blocks:
@@ -80,6 +89,8 @@ def convert_to_deployable_form(
                 f"{name}: runs on inputs of several sizes ({', '.join(map(str, dict.fromkeys(found)))}); "
                 "a deploy form has one size: give each use a block of its own"
             )
+        elif (reason := _difference(block, found[0], variant)) is not None:
+            kept[name] = reason
         else:
             memo[id(block)] = block.deployable(found[0], variant)
             converted.append(name)
@@ -123,6 +134,43 @@ def _altered(block: EfficientBlock) -> str | None:
         if what is not None:
             return f"{name or 'it'} has {what}, which a deploy form would lose"
     return None
+
+
+def _difference(block: EfficientBlock, shape: tuple[int, ...], variant: str) -> str | None:
+    """Why there is no deploy form that computes what the block does; None too where that cannot be told.
+
+    Both see the same noise in double precision, where more than rounding is another function.
+    """
+    with torch.random.fork_rng(devices=()), torch.no_grad():
+        try:
+            original = doubled(block)
+            clip = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+            torch.manual_seed(0)
+            expected = original(clip.clone())
+        except (UnsupportedModule, RuntimeError, TypeError):  # it cannot be copied, or takes no such numbers
+            return None
+        try:
+            deployed = original.deployable(shape, variant)
+            torch.manual_seed(0)
+            y = deployed(clip.clone())
+        except (UnsupportedModule, RuntimeError) as error:
+            if is_of_dtypes(error):
+                return None
+            return f"it has no deploy form: {(str(error).splitlines() or [type(error).__name__])[0][:300]}"
+    pairs = itertools.zip_longest(pytree.tree_leaves(y), pytree.tree_leaves(expected))
+    return None if all(_alike(*pair) for pair in pairs) else "its deploy form computes something else"
+
+
+def _alike(y: Any, expected: Any) -> bool:
+    """Whether two outputs are the same but for rounding; values that are not finite are equal to themselves."""
+    if not isinstance(y, torch.Tensor) or not isinstance(expected, torch.Tensor):
+        return type(y) is type(expected)
+    if y.shape != expected.shape:
+        return False
+    y, expected = y.double(), expected.double()
+    finite = expected[expected.isfinite()].abs()
+    scale = float(finite.max()) if finite.numel() else 1.0
+    return torch.allclose(y, expected, rtol=0.0, atol=_TOLERANCE * scale, equal_nan=True)
 
 
 def _shapes(

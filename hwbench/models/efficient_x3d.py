@@ -12,7 +12,7 @@ from hwbench.blocks.base import EfficientBlock, efficient_part
 from hwbench.blocks.kinds import build
 from hwbench.blocks.mobile_cpu import Chain, FullyConnected, X3dHead, X3dHeadPool
 from hwbench.blocks.mobile_cpu.activations import activation
-from hwbench.blocks.mobile_cpu.x3d import FoldedHead, stream_head
+from hwbench.blocks.mobile_cpu.x3d import FoldedHead, last_linear, stream_head
 from hwbench.blocks.streaming import StreamChain, StreamStep
 from hwbench.errors import UnknownName, UnsupportedModule
 from hwbench.models.stages import stages_of
@@ -143,8 +143,7 @@ class EfficientX3d(EfficientBlock):
             x = stage.output(x)
         if self.head is None:
             return x
-        assert isinstance(self.projection.model, nn.Linear)
-        return TensorSpec(x.n, self.projection.model.out_features, 1, 1, 1)
+        return TensorSpec(x.n, last_linear(self.projection).out_features, 1, 1, 1)
 
     def _named_stages(self) -> list[tuple[str, EfficientBlock]]:
         return [(name, efficient_part(name, self.get_submodule(name))) for name in self._stages]

@@ -57,6 +57,16 @@ def made(key: str, dtype: torch.dtype) -> EfficientBlock:
     return randomised(build(BlockSpec.parse(key))).to(dtype)
 
 
+@pytest.mark.parametrize("key", ["se_i4_o4_k1x1x1_se1_relu", "x3d_i4_m10_o4_k3x3x3_se8_swish"])
+def test_a_gate_keeps_its_activations(key: str) -> None:
+    block, spec = made(key, torch.float64), TensorSpec(2, 4, 3, 5, 6)
+    gate = next(part.block for part in block.modules() if type(part).__name__ == "_Gate")
+    gate[1], gate[3] = nn.Tanh(), nn.Hardsigmoid()
+    x = torch.randn(spec.shape, dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(block.to_deploy(spec)(frames_to_batch(x)), frames_to_batch(block(x)))
+
+
 @pytest.mark.parametrize("variant", variants.names())
 @pytest.mark.parametrize("key", SPECS)
 def test_deploy_form_computes_what_the_original_does(key: str, variant: str) -> None:

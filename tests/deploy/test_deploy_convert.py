@@ -149,6 +149,68 @@ def test_a_block_with_hooks_stays(alter: Callable[[nn.Module], object], reason: 
         torch.testing.assert_close(deployed(clip), model(clip), rtol=1e-5, atol=1e-6)
 
 
+class Doubled(Conv3dPwBnAct):
+    """A block that computes something else than the one whose deploy form it inherits."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(x)
+
+
+class Fixed(Conv3dPwBnAct):
+    """A block that no double precision reaches."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.float())
+
+
+@pytest.mark.parametrize(
+    ("alter", "reason"),
+    [
+        (lambda block: setattr(block.layers.conv_2, "__class__", Doubled), "computes something else"),
+        (lambda block: block.layers.conv_0.kernel.add_module("plus", nn.Softplus()), "got plus, too"),
+        (lambda block: setattr(block.layers.conv_0.kernel, "act", nn.Tanh()), "expected an activation of hwbench"),
+        (lambda block: setattr(block.layers, "se", nn.Identity()), "layers.se: expected an efficient block"),
+        (lambda block: setattr(block, "final_act", nn.Tanh()), "final_act: expected an activation of hwbench"),
+        (lambda block: block.layers.se.se.block.append(nn.Tanh()), "squeeze-excite: expected two convolutions"),
+    ],
+)
+def test_a_block_whose_layers_were_exchanged_stays(
+    alter: Callable[[nn.Module], object], reason: str, clip: torch.Tensor
+) -> None:
+    block = X3dBottleneckBlock(in_channels=4, mid_channels=9, out_channels=4, se_ratio=0.5)
+    model = nn.Sequential(Conv3dPwBnAct(3, 4), block).eval()
+    alter(block)
+    deployed = convert_to_deployable_form(model, clip)
+    assert deployed.conversion.converted == ("0",)
+    assert reason in deployed.conversion.kept["1"]
+    with torch.no_grad():
+        torch.testing.assert_close(deployed(clip), model(clip), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_rounding_is_no_other_function(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    model, x = EfficientX3d(num_classes=5).to(dtype), torch.zeros(1, 3, 4, 32, 32, dtype=dtype)
+    state = torch.get_rng_state()
+    assert convert_to_deployable_form(model, x).conversion.converted == ("",)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_block_that_fixes_its_dtype_is_converted(clip: torch.Tensor) -> None:
+    assert convert_to_deployable_form(Fixed(3, 4), clip).conversion.converted == ("",)
+
+
+def test_a_last_layer_may_be_an_ordinary_one() -> None:
+    torch.manual_seed(0)
+    model, x = EfficientX3d(num_classes=5).eval(), torch.randn(1, 3, 4, 32, 32)
+    model.projection = nn.Linear(2048, 7)
+    with torch.no_grad():
+        torch.testing.assert_close(convert_to_deployable_form(model, x)(x), model(x), rtol=1e-4, atol=1e-5)
+    model.projection = nn.Sequential(model.projection)
+    with pytest.raises(UnsupportedModule, match=r"the model itself: .* projection: expected a linear layer"):
+        convert_to_deployable_form(model, x)
+
+
 def test_a_pruned_block_is_converted(clip: torch.Tensor) -> None:
     model = nn.Sequential(Conv3dPwBnAct(3, 4)).eval()
     prune.random_unstructured(model[0].kernel.conv, "weight", 0.5)

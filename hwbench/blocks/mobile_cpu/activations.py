@@ -10,7 +10,7 @@ from torch import nn
 
 from hwbench.blocks.base import EfficientBlock
 from hwbench.blocks.functional import FloatFunctional
-from hwbench.errors import UnknownName
+from hwbench.errors import UnknownName, UnsupportedModule
 from hwbench.registry import suggest
 from hwbench.specs import AUTO, TensorSpec
 
@@ -92,6 +92,17 @@ class Identity(Activation):
     def __init__(self) -> None:
         super().__init__()
         self.act = nn.Identity()
+
+
+def efficient_act(name: str, act: nn.Module) -> Activation:
+    """A part of a block as the activation that its deploy form has.
+
+    Raises:
+        UnsupportedModule: It is none of hwbench's; the message has its name.
+    """
+    if not isinstance(act, Activation):
+        raise UnsupportedModule(f"{name}: expected an activation of hwbench, got {act}")
+    return act
 
 
 supported_act_functions: dict[str, type[Activation]] = {

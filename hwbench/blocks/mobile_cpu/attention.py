@@ -141,8 +141,10 @@ class StreamGate(StreamStep):
 
 def _folded(block: nn.Sequential) -> nn.Sequential:
     """The layers of a gate on pictures."""
-    expand, act, reduce = block[0], block[1], block[2]
-    return nn.Sequential(_as_2d(expand), copy.deepcopy(act), _as_2d(reduce), nn.Sigmoid())
+    if len(block) != 4:
+        raise UnsupportedModule(f"squeeze-excite: expected two convolutions, each with an activation, got {block}")
+    expand, act, reduce, gate = block
+    return nn.Sequential(_as_2d(expand), copy.deepcopy(act), _as_2d(reduce), copy.deepcopy(gate))
 
 
 def _as_2d(conv: nn.Module) -> nn.Conv2d:

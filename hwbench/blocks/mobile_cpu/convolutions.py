@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from hwbench.blocks.base import EfficientBlock
-from hwbench.blocks.mobile_cpu.activations import Activation, activation
+from hwbench.blocks.mobile_cpu.activations import Activation, activation, efficient_act
 from hwbench.blocks.mobile_cpu.delayed import DelayedTaps
 from hwbench.blocks.mobile_cpu.taps import CausalConv3d, Taps, convolved
 from hwbench.blocks.mobile_cpu.temporal import folded_conv
@@ -45,7 +45,14 @@ class ConvBnAct(EfficientBlock):
 
     @property
     def conv(self) -> nn.Conv3d:
-        """The convolution."""
+        """The convolution.
+
+        Raises:
+            UnsupportedModule: It is of another type, or has something else beside its normalisation and activation.
+        """
+        others = [name for name, _ in self.kernel.named_children() if name not in ("conv", "bn", "act")]
+        if others:
+            raise UnsupportedModule(f"{type(self).__name__}: expected conv, bn and act in kernel, got {others[0]}, too")
         conv = self.kernel.get_submodule("conv")
         if type(conv) not in (nn.Conv3d, CausalConv3d):
             raise UnsupportedModule(f"{type(self).__name__}: expected Conv3d in kernel.conv, got {type(conv).__name__}")
@@ -77,10 +84,7 @@ class ConvBnAct(EfficientBlock):
 
     @property
     def _act(self) -> Activation:
-        act = self.kernel.get_submodule("act")
-        if not isinstance(act, Activation):
-            raise UnsupportedModule(f"{type(self).__name__}: expected an activation of hwbench, got {act}")
-        return act
+        return efficient_act(type(self).__name__, self.kernel.get_submodule("act"))
 
     def output(self, x: TensorSpec) -> TensorSpec:
         return convolved(self.conv, x)

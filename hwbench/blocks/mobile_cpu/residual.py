@@ -7,10 +7,10 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
-from hwbench.blocks.base import EfficientBlock, Residual
+from hwbench.blocks.base import EfficientBlock, Residual, efficient_part
 from hwbench.blocks.functional import FloatFunctional
 from hwbench.blocks.graph.frames import taken
-from hwbench.blocks.mobile_cpu.activations import Activation, activation
+from hwbench.blocks.mobile_cpu.activations import Activation, activation, efficient_act
 from hwbench.blocks.mobile_cpu.attention import SqueezeExcitation
 from hwbench.blocks.mobile_cpu.convolutions import (
     Conv3d3x3x3DwBnAct,
@@ -170,13 +170,13 @@ class FoldedBottleneck(nn.Module):
         layers: OrderedDict[str, nn.Module] = OrderedDict()
         x = input
         for name, layer in block.layers.named_children():
-            assert isinstance(layer, EfficientBlock)
-            layers[name] = layer.to_deploy(x, variant)
-            x = layer.output(x)
+            part = efficient_part(f"layers.{name}", layer)
+            layers[name] = part.to_deploy(x, variant)
+            x = part.output(x)
         self.layers = nn.Sequential(layers)
         self.add = None if block._residual_add_func is None else FloatFunctional()
         self.proj = _projection(block, input, variant)
-        self.act = block.final_act.to_deploy()
+        self.act = efficient_act("final_act", block.final_act).to_deploy()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.layers(x)
@@ -199,11 +199,11 @@ class StreamBottleneck(StreamStep):
                 f"a block that steps over frames (ts{block.temporal_stride}) has no stream form: some frames would "
                 "give no output; stream a network without temporal strides"
             )
-        layers = {name: layer for name, layer in block.layers.named_children() if isinstance(layer, EfficientBlock)}
+        layers = {name: efficient_part(f"layers.{name}", layer) for name, layer in block.layers.named_children()}
         self.layers = Chain(layers).to_stream(input)
         self.add = None if block._residual_add_func is None else FloatFunctional()
         self.proj = _projection(block, input.with_(t=1))
-        self.act = block.final_act.to_deploy()
+        self.act = efficient_act("final_act", block.final_act).to_deploy()
         self.states = tuple(named("layers", state) for state in self.layers.states)
 
     def forward(self, x: torch.Tensor, share: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -241,7 +241,9 @@ class ResidualBlock(EfficientBlock, Residual):
 
     def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
         shortcut = None if self.shortcut is None else self.shortcut.to_deploy(input, variant)
-        return FoldedSum(self.branch.to_deploy(input, variant), shortcut, self.act.to_deploy()).eval()
+        return FoldedSum(
+            self.branch.to_deploy(input, variant), shortcut, efficient_act("act", self.act).to_deploy()
+        ).eval()
 
     def output(self, x: TensorSpec) -> TensorSpec:
         return self.branch.output(x)
@@ -303,7 +305,6 @@ def _depthwise(
 
 
 def _through(layers: nn.Sequential, x: TensorSpec) -> TensorSpec:
-    for layer in layers:
-        assert isinstance(layer, EfficientBlock)
-        x = layer.output(x)
+    for name, layer in layers.named_children():
+        x = efficient_part(f"layers.{name}", layer).output(x)
     return x

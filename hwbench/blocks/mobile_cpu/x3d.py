@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import nn
 
-from hwbench.blocks.base import EfficientBlock
-from hwbench.blocks.mobile_cpu.activations import Activation
+from hwbench.blocks.base import EfficientBlock, efficient_part
+from hwbench.blocks.mobile_cpu.activations import Activation, efficient_act
 from hwbench.blocks.mobile_cpu.convolutions import Conv3d5x1x1BnAct, Conv3dPwBnAct, Conv3dTemporalKernel1BnAct
 from hwbench.blocks.mobile_cpu.fully_connected import FullyConnected
 from hwbench.blocks.mobile_cpu.pool import AdaptiveAvgPool3dOutSize1
 from hwbench.blocks.streaming import Framewise, StreamChain, StreamStep
+from hwbench.errors import UnsupportedModule
 from hwbench.specs import AUTO, TensorSpec
 
 
@@ -52,8 +53,7 @@ class Chain(EfficientBlock):
 
     def _blocks(self) -> Iterable[tuple[str, EfficientBlock]]:
         for name, block in self.named_children():
-            assert isinstance(block, EfficientBlock)
-            yield name, block
+            yield name, efficient_part(name, block)
 
 
 class X3dStem(Chain):
@@ -119,7 +119,7 @@ class X3dHead(EfficientBlock):
         return stream_head(self.head.to_stream(input), self.projection)
 
     def output(self, x: TensorSpec) -> TensorSpec:
-        return TensorSpec(x.n, _linear(self.projection).out_features, 1, 1, 1)
+        return TensorSpec(x.n, last_linear(self.projection).out_features, 1, 1, 1)
 
 
 class FoldedHead(nn.Module):
@@ -127,7 +127,7 @@ class FoldedHead(nn.Module):
 
     def __init__(self, pool: nn.Module, projection: FullyConnected, act: Activation | None = None) -> None:
         super().__init__()
-        linear = _linear(projection)
+        linear = last_linear(projection)
         self.pool = pool
         self.projection = nn.Conv2d(linear.in_features, linear.out_features, 1, device="meta")
         weight = linear.weight.detach().clone().reshape(*linear.weight.shape, 1, 1)
@@ -135,7 +135,7 @@ class FoldedHead(nn.Module):
         self.projection.bias = (
             None if linear.bias is None else nn.Parameter(linear.bias.detach().clone(), requires_grad=False)
         )
-        self.act = nn.Identity() if act is None else act.to_deploy()
+        self.act = nn.Identity() if act is None else efficient_act("act", act).to_deploy()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.act(self.projection(self.pool(x)).flatten(1))  # type: ignore[no-any-return]
@@ -146,6 +146,13 @@ def stream_head(pool: StreamStep, projection: FullyConnected, act: Activation | 
     return StreamChain({"pool": pool, "projection": Framewise(FoldedHead(nn.Identity(), projection, act).eval())})
 
 
-def _linear(projection: FullyConnected) -> nn.Linear:
-    assert isinstance(projection.model, nn.Linear)
-    return projection.model
+def last_linear(projection: nn.Module) -> nn.Linear:
+    """The linear layer of a projection, which may be one itself.
+
+    Raises:
+        UnsupportedModule: There is none.
+    """
+    linear = projection.model if isinstance(projection, FullyConnected) else projection
+    if type(linear) is not nn.Linear:
+        raise UnsupportedModule(f"projection: expected a linear layer, got {type(linear).__name__}")
+    return linear
