@@ -72,11 +72,17 @@ def import_path() -> list[str]:
 def added_folders() -> list[str]:
     """Those of ``import_path`` that somebody has added to those of every process of this interpreter.
 
-    The current folder is none of them: ``python -m`` adds it by itself.
+    The current folder is none of them: ``python -m`` adds it by itself. Nor is one inside of the installed packages,
+    such as that of vendored ones which setuptools adds: a process that shall find the same modules adds it as well.
     """
-    compiled = sysconfig.get_config_var("DESTSHARED")
-    usual = {*sysconfig.get_paths().values(), *site.getsitepackages(), compiled, str(_PACKAGE.parent), os.getcwd()}
-    return [folder for folder in import_path() if folder not in usual and os.path.exists(folder)]
+    paths = sysconfig.get_paths()
+    installed = [*site.getsitepackages(), *(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))]
+    usual = {*paths.values(), str(_PACKAGE.parent), os.getcwd()}
+    return [
+        folder
+        for folder in import_path()
+        if folder not in usual and os.path.exists(folder) and not any(Path(folder).is_relative_to(x) for x in installed)
+    ]
 
 
 def python_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -101,7 +101,8 @@ def test_folders_that_a_program_added_are_told_from_those_of_every_process(tmp_p
     (tmp_path / "added").mkdir()
     monkeypatch.chdir(tmp_path)
     usual = [folder for folder in sys.path if folder.startswith((sys.prefix, sys.base_prefix))]
-    monkeypatch.setattr(sys, "path", ["", str(tmp_path), "added", *usual, str(tmp_path / "missing")])
+    vendored = str(Path(pytest.__file__).parent)  # inside of the installed packages
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path), "added", *usual, vendored, str(tmp_path / "missing")])
     assert added_folders() == [str(tmp_path / "added")]
 
 
