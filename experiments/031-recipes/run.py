@@ -124,15 +124,18 @@ def found() -> dict[str, str]:
     }
 
 
-def train_all(wanted: Iterable[Job], device: str, until: float) -> None:
-    """Trains what has no row and is not being trained by another process; begins nothing after ``until`` seconds."""
+def train_all(wanted: Iterable[Job], device: str, until: float, last: int = truth.LAST) -> None:
+    """Trains what has no row and is not being trained by another process; begins nothing after ``until`` seconds.
+
+    The accuracy of a row is the mean of so many ``last`` evaluations.
+    """
     start = time.monotonic()
     for job in wanted:
         if time.monotonic() - start > until:
             return
         with truth.claimed(job.folder) as ours:
             if ours and not job.row.exists():
-                row = truth.trained(job, job.recipe, device=device)
+                row = truth.trained(job, job.recipe, last=last, device=device)
                 truth.write(job.row, row)
                 print(job.name, {key: row[key] for key in ("top1", "loss", "cpu_s")}, flush=True)
 

@@ -8,7 +8,6 @@ python experiments/038-families-search/run.py summary    # results.json and the 
 import argparse
 import json
 import statistics
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -77,19 +76,6 @@ def jobs() -> Iterator[Any]:
     """Every network with the first seed before any has the second."""
     for of_seed in zip(*(one.jobs for one in compared()), strict=True):
         yield from of_seed
-
-
-def train_all(device: str, until: float) -> None:
-    """Trains what has no row and is not being trained by another process; begins nothing after ``until`` seconds."""
-    start = time.monotonic()
-    for job in jobs():
-        if time.monotonic() - start > until:
-            return
-        with truth.claimed(job.folder) as ours:
-            if ours and not job.row.exists():
-                row = truth.trained(job, job.recipe, last=1, device=device)
-                truth.write(job.row, row)
-                print(job.name, {key: row[key] for key in ("top1", "loss", "cpu_s")}, flush=True)
 
 
 def time_all() -> None:
@@ -167,7 +153,7 @@ def main() -> None:
     torch.set_num_threads(1)
     match given.command:
         case "train":
-            train_all(given.device, given.until)
+            recipes.train_all(jobs(), given.device, given.until, last=1)
         case "time":
             time_all()
         case "summary":
