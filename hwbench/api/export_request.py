@@ -54,7 +54,7 @@ class ExportRequest:
     )
     variant: str = option(default=AUTO, help="Layout of convolutions over time.")
     device: str | None = option(
-        default=None, help="Take the layout that is fastest on this device, by the rows of its table."
+        default=None, help="Take the layout that is fastest on this device, by the rows of its table with one thread."
     )
     classes: int | None = option(default=None, min=1, help="Classes of the head of a network by name.")
     input: str | None = option(

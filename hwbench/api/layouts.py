@@ -27,7 +27,7 @@ def fastest_on(
     *,
     runtime: str,
 ) -> str:
-    """The variant for a network on a device, by the table of the engine that runs it.
+    """The variant for a network on a device, by the table of the engine that runs it with one thread.
 
     Rows of single blocks compare layouts only where all of them are in deploy form (``Capabilities.form``): in the
     form that was trained the other blocks of a network take other times as well.
@@ -47,7 +47,7 @@ def fastest_on(
         UnsupportedModule: The engine has no such precision.
         UnknownName: No such device or engine.
         MissingDependency: The engine is not installed.
-        NotMeasured: The device has no table of the engine.
+        NotMeasured: The device has no table of the engine with one thread.
     """
     from hwbench.devices import load_device
     from hwbench.latency import fastest_variant, load_table
@@ -59,7 +59,7 @@ def fastest_on(
     _check_layouts(runtime, network, precision)
     place = load_device(workspace, device)
     check_runtime(place, runtime)
-    target = Target(place.name, runtime, engine_version(runtime), place.threads)
+    target = Target(place.name, runtime, engine_version(runtime), 1)  # what measures takes one by default
     try:
         table = load_table(workspace, target, precision, _space_of(network), classes=network.num_classes)
     except NotMeasured as error:

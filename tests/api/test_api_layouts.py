@@ -60,6 +60,15 @@ def test_each_engine_has_the_layout_of_its_own_table(workspace, network):
     assert [chosen(workspace, network, name) for name in ("executorch", "onnx")] == ["segments", "one-hot"]
 
 
+def test_threads_of_a_device_file_choose_no_other_table(workspace, network):
+    """They are of ``devices check`` alone."""
+    folder = workspace.root / "profiles" / "local"
+    folder.mkdir(exist_ok=True)
+    (folder / "device.toml").write_text('schema = 1\nname = "local"\ntransport = "local"\nthreads = 2\n')
+    write_table(workspace, "executorch", network, "segments")
+    assert chosen(workspace, network, "executorch") == "segments"
+
+
 def test_what_is_to_be_measured_can_be_typed(workspace, network):
     command = "hwbench profile --device local --space {} --precision fp32 --runtime onnx --classes {} --variants all"
     with pytest.raises(NotMeasured) as missing:
