@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.requests import option, request
-from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, UnknownName
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, UnknownName, WorkspaceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,27 +102,29 @@ def report(
     Args:
         request: What the page is about, and the file.
         listener: Hears what is missing and what is doubtful; with ``watch`` also where the run is.
-        workspace: Holds studies, devices and measurements; default: the one around the current folder.
+        workspace: Holds studies, devices and measurements; default: the one around the current folder. Runs need none.
 
     Raises:
         UnknownName: No such study, device or space.
         InvalidValue: A space is a model of the user's own, whose code is not imported.
         InvalidFile: A file that the page is made from is damaged, or a folder is not that of a run.
+        WorkspaceError: There is no workspace, and a study or a device is asked for.
     """
     from hwbench.reports import write, write_device
-    from hwbench.workspace import Workspace
 
     started = time.monotonic()
-    workspace = Workspace.at(workspace)
+    place = _workspace(workspace, request)
     doubts: tuple[str, ...] = ()
-    runs = () if request.device is not None else _runs(workspace, request)
+    runs = () if request.device is not None else _runs(place, request)
     if runs:
         lacking = _write_runs(request, runs, listener).missing()
     elif request.device is not None:
-        lacking = write_device(workspace, request.device, request.out, spaces=request.space).missing()
+        assert place is not None
+        lacking = write_device(place, request.device, request.out, spaces=request.space).missing()
     else:
+        assert place is not None
         assert request.study is not None
-        written = write(workspace, request.study, request.out, exported=request.model, truth=request.truth)
+        written = write(place, request.study, request.out, exported=request.model, truth=request.truth)
         lacking, doubts = written.missing(), written.doubts
     for doubt in doubts:
         listener.say(f"doubtful: {doubt}")
@@ -133,10 +135,24 @@ def report(
     return ReportResult(request.out, study, request.device, (*lacking, *doubts), seconds, runs)
 
 
-def _runs(workspace: Workspace, request: ReportRequest) -> tuple[Path, ...]:
-    """The folders of runs that are asked for; none where a study is."""
+def _workspace(place: Workspace | str | Path | None, request: ReportRequest) -> Workspace | None:
+    """The workspace of a report; None where the current folder is in none that can be used and a run is asked for."""
+    from hwbench.reports import is_run
+    from hwbench.workspace import Workspace
+
+    try:
+        return Workspace.at(place)
+    except WorkspaceError:
+        run = request.device is None and (request.study is None or request.runs or is_run(Path(request.study)))
+        if place is None and run:
+            return None
+        raise
+
+
+def _runs(workspace: Workspace | None, request: ReportRequest) -> tuple[Path, ...]:
+    """The folders of runs that are asked for; none where a study is. Without a workspace there are no studies."""
     first = request.study
-    if first is not None and not request.runs and _is_study(workspace, first):
+    if workspace is not None and first is not None and not request.runs and _is_study(workspace, first):
         if request.watch is not None:
             raise InvalidValue(f"{first} is a study; {_WATCHED}")
         return ()
@@ -150,7 +166,7 @@ def _runs(workspace: Workspace, request: ReportRequest) -> tuple[Path, ...]:
 
 
 def _is_study(workspace: Workspace, name: str) -> bool:
-    """Whether a name is that of a study: of a finished one, or of nothing else.
+    """Whether a name is that of a study: of a finished one, or of nothing else. Writes nothing where it is a run's.
 
     Raises:
         UnknownName: It is the name of nothing; InvalidValue: and cannot be that of a study.
@@ -159,8 +175,10 @@ def _is_study(workspace: Workspace, name: str) -> bool:
     from hwbench.spaces.begun import is_begun
     from hwbench.spaces.resolve import RESULT, load_result
     from hwbench.studies.settings import check_name
+    from hwbench.workspace import STATE
 
-    if is_run(Path(name)) and not (workspace.studies / name / RESULT).is_file():
+    # `workspace.studies` would make the folder of the working state, also in a workspace that may only be read.
+    if is_run(Path(name)) and not (workspace.root / STATE / "studies" / name / RESULT).is_file():
         return False
     try:
         check_name(name)

@@ -49,6 +49,41 @@ def test_one_run_and_several(run, workspace, capsys):
     assert "2 runs: tiny, other" in (workspace.root / "both.html").read_text(encoding="utf-8")
 
 
+def test_a_run_is_read_where_no_working_state_can_be_made(run, workspace, capsys):
+    state = workspace.root / ".hwbench"
+    state.write_text("")  # as in a workspace that may only be read, also for root
+    status, _, err = call(capsys, "runs/tiny")
+    assert status == 0, err
+    assert state.read_text() == ""
+
+
+def test_a_run_is_read_outside_of_a_workspace(run, tmp_path, capsys, monkeypatch):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    status, out, err = call(capsys, str(run), "--json")
+    assert status == 0, err
+    assert json.loads(out)["runs"] == [str(run)]
+    assert [path.name for path in elsewhere.iterdir()] == ["report.html"]
+    assert not (run.parents[1] / ".hwbench").exists()
+    for asked in (["tiny"], ["--device", "local"]):
+        status, out, err = call(capsys, *asked)
+        assert (status, out) == (2, "")
+        assert "no workspace at" in err
+
+
+def test_a_finished_study_goes_before_a_run_of_its_name(run, workspace, capsys):
+    (workspace.root / "tiny").symlink_to(run)
+    status, _, err = call(capsys, "tiny")
+    assert status == 0, err
+    study = workspace.studies / "tiny"
+    study.mkdir(parents=True)
+    (study / "result.json").write_text("{}")
+    status, _, err = call(capsys, "tiny", "--watch", "60")
+    assert status == 2
+    assert "tiny is a study" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
