@@ -41,8 +41,10 @@ class DiffRequest:
     or devices the tables of the same name are compared.
     """
 
-    before: str = option(argument=True, metavar="A", help="A table, a folder with tables, or a device.")
-    after: str = option(argument=True, metavar="B", help="What to compare it with: the same kind of thing.")
+    before: str = option(argument=True, metavar="A", names="device", help="A table, a folder with tables, or a device.")
+    after: str = option(
+        argument=True, metavar="B", names="device", help="What to compare it with: the same kind of thing."
+    )
 
 
 @dataclass(frozen=True)

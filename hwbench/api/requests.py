@@ -43,6 +43,8 @@ class Option:
         alone: Value of an option that is typed without one; None: the option needs a value.
         blank: Whether a text or path may be empty or of blanks, as an unset shell variable makes it;
             also where the request refuses such a text in words of its own.
+        names: What a shell completes the value to, where the name of the field does not say it: ``device``, ``study``
+            or ``zoo``.
     """
 
     help: str
@@ -54,6 +56,7 @@ class Option:
     choices: tuple[str, ...] = ()
     alone: str | None = None
     blank: bool = False
+    names: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,12 +99,13 @@ def option(
     choices: tuple[str, ...] = (),
     alone: str | None = None,
     blank: bool = False,
+    names: str = "",
 ) -> Any:
     """A field of a request; the arguments are those of ``Option``.
 
     All by name: type checkers read the default of a field from a keyword alone.
     """
-    documented = Option(help, min, max, argument, flags, metavar, choices, alone, blank)
+    documented = Option(help, min, max, argument, flags, metavar, choices, alone, blank, names)
     return dataclasses.field(default=default, metadata={_KEY: documented})
 
 

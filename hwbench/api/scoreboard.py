@@ -50,7 +50,9 @@ class ScoreboardRequest:
     is a draw.
     """
 
-    source: str = option(argument=True, metavar="STUDY|FOLDER", help="A study, or a folder of ground truth.")
+    source: str = option(
+        argument=True, metavar="STUDY|FOLDER", names="study", help="A study, or a folder of ground truth."
+    )
     evaluator: tuple[str, ...] = option(
         default=(), help="Score the networks by this evaluator as well (repeatable); a folder keeps the scores."
     )

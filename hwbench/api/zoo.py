@@ -74,7 +74,7 @@ class GetWeightsRequest:
     in the place of the published one.
     """
 
-    name: str = option(argument=True, help="A network of the zoo, such as x3d-xs: see hwbench zoo list.")
+    name: str = option(argument=True, names="zoo", help="A network of the zoo, such as x3d-xs: see hwbench zoo list.")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a shell completes the value of an option to: names of the workspace, and of what hwbench has.
+"""What a shell completes the value of an option or an argument to: names of the workspace, and of what hwbench has.
 
 A shell starts the program at each press of the tab key: nothing here loads numpy, torch or Optuna.
 """
@@ -15,10 +15,10 @@ _SEPARATOR = ","
 
 
 def completion_of(one: RequestField) -> Callable[[str], list[str]] | None:
-    """The function that typer asks for the values of an option, given what is typed of one; None: any text goes."""
+    """The function that typer asks for the values of a field, given what is typed of one; None: any text goes."""
     choices = one.option.choices
-    names = (lambda: choices) if choices else _NAMES.get(one.name)
-    if names is None or one.type is not str or one.option.argument:
+    names = (lambda: choices) if choices else _NAMES.get(one.option.names or one.name)
+    if names is None or one.type is not str:
         return None
 
     def complete(incomplete: str) -> list[str]:
@@ -41,9 +41,9 @@ def _of_workspace(part: str) -> Callable[[], Iterable[str]]:
 
 
 def _studies() -> Iterable[str]:
-    from hwbench.workspace import Workspace
+    from hwbench.workspace import STATE, Workspace
 
-    folder = Workspace.find().studies
+    folder = Workspace.find().root / STATE / "studies"  # looked at, not made
     return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else ()
 
 
@@ -65,7 +65,7 @@ def _evaluators() -> Iterable[str]:
     return evaluators.names()
 
 
-# By the name of the field.
+# By the name of the field, or by what its option says that its values are names of.
 _NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "device": _of_workspace("profiles"),
     "evaluator": _evaluators,
@@ -73,4 +73,5 @@ _NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "runtime": _runtimes,
     "space": _of_workspace("search_spaces"),
     "study": _studies,
+    "zoo": _of_workspace("zoo"),
 }

@@ -189,12 +189,17 @@ def _described(one: RequestField) -> Any:
     bounds = {side: number(bound) for side, bound in (("min", how.minimum), ("max", how.maximum)) if bound is not None}
     listed = one.many and not how.argument  # typer would print the type of the list
     metavar = how.metavar or (f"<{one.type.__name__.lower()}>" if listed else None)
-    described: dict[str, Any] = {"help": how.help, "metavar": metavar, **bounds}
+    described: dict[str, Any] = {
+        "help": how.help,
+        "metavar": metavar,
+        "autocompletion": completion_of(one),
+        **bounds,
+    }
     if how.argument:
         return typer.Argument(**described)
     # A switch that is off by default has no --no- form.
     flags = how.flags or ((one.label,) if one.type is not bool or one.default is False else ())
-    return typer.Option(*flags, autocompletion=completion_of(one), **described)
+    return typer.Option(*flags, **described)
 
 
 def _refuse_options(context: typer.Context) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hwbench.interpreter import python_path
 from hwbench.workspace import Workspace
 
 PROGRAM = Path(sys.executable).with_name("hwbench")
@@ -33,6 +34,18 @@ OFFERED = {
     "hwbench search --on-error s": "skip",
     "hwbench profile --runtime open": "openvino",
     "hwbench search --study f": "first",
+    "hwbench report f": "first",
+    "hwbench report runs/": "",
+    "hwbench dashboard f": "first",
+    "hwbench scoreboard f": "first",
+    "hwbench devices check s": "s9",
+    "hwbench devices show s": "s9",
+    "hwbench devices prepare s": "s9",
+    "hwbench devices trust s": "s9",
+    "hwbench devices remove s": "s9",
+    "hwbench devices add s": "",
+    "hwbench profile diff local s": "s9",
+    "hwbench zoo get squ": "squeezetime-r50",
 }
 
 
@@ -58,6 +71,26 @@ def folder(tmp_path):
 
 def test_a_shell_completes(folder):
     assert dict(zip(OFFERED, offered(folder, *OFFERED), strict=True)) == OFFERED
+
+
+def test_a_shell_that_completes_makes_no_working_state(tmp_path):
+    made = Workspace.create(tmp_path / "bench")
+    assert offered(made.root, "hwbench search --study ", "hwbench dashboard ") == ["", ""]
+    assert not (made.root / ".hwbench").exists()
+
+
+@pytest.mark.parametrize("line", ["hwbench devices check ", "hwbench zoo get ", "hwbench report "])
+def test_completing_loads_nothing_of_weight(folder, line):
+    code = (
+        "import sys; from hwbench.cli.main import main\n"
+        "try: main()\n"
+        "finally: print({'numpy', 'torch', 'optuna'} & {*sys.modules}, file=sys.stderr)"
+    )
+    typed = {"_HWBENCH_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()))}
+    environment = os.environ | {"PYTHONPATH": python_path()} | typed
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.stderr == "set()\n"
+    assert done.stdout.strip()
 
 
 def test_outside_a_workspace_there_are_the_names_of_hwbench_alone(tmp_path):

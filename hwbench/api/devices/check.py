@@ -36,7 +36,7 @@ class CheckDeviceRequest:
     keeps the device from being measured.
     """
 
-    name: str = option(argument=True, metavar="NAME", help="Device: a folder of profiles/.")
+    name: str = option(argument=True, metavar="NAME", names="device", help="Device: a folder of profiles/.")
     pairs: int = option(default=PAIRS, min=2, help="Pairs of sessions of the A/A test.")
     repeat: bool = option(default=True, flags=("--aa/--no-aa",), help="Run the A/A test.")
 

@@ -22,7 +22,7 @@ class PrepareDeviceRequest:
     What lies there already is not sent again. Measuring does the same when it is needed, without the proof.
     """
 
-    name: str = option(argument=True, metavar="NAME", help="Device: a folder of profiles/.")
+    name: str = option(argument=True, metavar="NAME", names="device", help="Device: a folder of profiles/.")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class RemoveDeviceRequest:
     """Remove a device: its file, with --tables its latency tables as well. What was measured stays in the store."""
 
-    name: str = option(argument=True, metavar="NAME", help="Device: a folder of profiles/.")
+    name: str = option(argument=True, metavar="NAME", names="device", help="Device: a folder of profiles/.")
     tables: bool = option(default=False, help="Delete its latency tables as well.")
     yes: bool = option(default=False, help="Do not ask.")
 

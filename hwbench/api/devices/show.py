@@ -22,7 +22,7 @@ class ShowDeviceRequest:
     One that does not answer is shown as its file says, with the reason on stderr.
     """
 
-    name: str = option(argument=True, metavar="NAME", help="Device: a folder of profiles/.")
+    name: str = option(argument=True, metavar="NAME", names="device", help="Device: a folder of profiles/.")
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class TrustDeviceRequest:
     Only for devices over SSH; a phone asks for itself, in a dialog on its screen.
     """
 
-    name: str = option(argument=True, metavar="NAME", help="Device: a folder of profiles/.")
+    name: str = option(argument=True, metavar="NAME", names="device", help="Device: a folder of profiles/.")
     yes: bool = option(default=False, help="Trust the key that the host shows; do not ask.")
     fingerprint: str | None = option(default=None, metavar="SHA256:...", help=FINGERPRINT_HELP)
     replace: bool = option(default=False, help=REPLACE_HELP)
