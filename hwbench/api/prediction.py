@@ -14,6 +14,7 @@ from hwbench.specs import AUTO, STREAM
 if TYPE_CHECKING:
     from hwbench.latency import AdditivePredictor, LatencyTable
     from hwbench.measure.builder import Builder
+    from hwbench.spaces.sums import SpaceSums
     from hwbench.specs import Measurement, Precision, Target, Workload
     from hwbench.studies.confirmation import MeasureNetworks
     from hwbench.workspace import Workspace
@@ -58,6 +59,12 @@ def check_donor(workspace: Workspace, transfer_from: str | None) -> None:
     device = TableSource.parse(transfer_from).device if transfer_from else None
     if device and not any((workspace.root / "profiles" / device).glob("*.csv")):
         load_device(workspace, device)
+
+
+def tell_left_out(sums: SpaceSums, listener: Listener, of: str = "the space") -> None:
+    """Says where networks of a space are left out, as a block of theirs has neither a measured nor a filled row."""
+    if sums.coverage < 1:
+        listener.say(f"only {sums.coverage:.2%} of {of} is measured; the rest is left out")
 
 
 def installed_target(device: str, runtime: str, threads: int) -> Target:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hwbench.api.learning import of_streams
 from hwbench.api.listener import Listener, StageProgress
+from hwbench.api.prediction import tell_left_out
 from hwbench.api.search_devices import SpaceListener
 from hwbench.printable import counted
 from hwbench.units import format_rate, format_share
@@ -78,8 +79,7 @@ def tell_feasible(sets: Sequence[NetworkSet], settings: Settings, listener: List
             for name, reason in feasible.empty.items():
                 listener.say(f"{reason}; the search goes on without {name}")
     for sums in sets[-1].sums.members:
-        if sums.coverage < 1:
-            listener.say(f"only {sums.coverage:.2%} of {_the(sums, sets[-1])} is measured; the rest is left out")
+        tell_left_out(sums, listener, _the(sums, sets[-1]))
 
 
 def _the(sums: SpaceSums, feasible: NetworkSet) -> str:

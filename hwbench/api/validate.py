@@ -142,7 +142,8 @@ def validate(
 
     Args:
         request: Which networks of which space, and where they are measured.
-        listener: Hears stages ``build`` and ``measure``, every row, what was filled in, and whether the device changed.
+        listener: Hears stages ``build`` and ``measure``, every row, what was filled in or left out, and whether the
+            device changed.
         workspace: Holds spaces, devices and tables; default: the one around the current folder.
 
     Raises:
@@ -151,7 +152,7 @@ def validate(
         DeviceError: The device does not answer.
         CheckFailed: The calibration knows all networks but one, or fewer than two of them could be measured.
     """
-    from hwbench.api.prediction import installed_target, measuring, table_predictor
+    from hwbench.api.prediction import installed_target, measuring, table_predictor, tell_left_out
     from hwbench.devices import load_device
     from hwbench.spaces import open_space
     from hwbench.studies.latencies import space_latencies
@@ -170,6 +171,7 @@ def validate(
         variant=variant,
     )  # fmt: skip
     sums = space_latencies(space, predictor, precision, num_classes)
+    tell_left_out(sums, listener)
     drawn = fresh_networks(sums, predictor.table, request.networks, request.seed)
     networks = {network.workload(precision, variant): network for network in drawn}
     if len(networks) < 2:

@@ -132,6 +132,16 @@ def test_a_change_is_told_also_where_the_device_does_not_agree_with_itself(table
     assert f"the device is {'slower' if factor > 1 else 'faster'} now than when its table was taken" in err
 
 
+def test_what_a_missing_row_leaves_out_of_the_space_is_said(table, workspace, fake, capsys):
+    assert "is measured; the rest is left out" not in run(capsys)[2]
+    kept = [row for row in table if "i32_m256_o64_k3x3x3" not in row.workload.key or row.role is Role.NETWORK]
+    LatencyTable(TARGET, table.precision, kept).write(table_path(workspace.root, TARGET, Precision.INT8))
+    status, out, err = run(capsys, "--json")
+    assert status == 0, err
+    assert "% of the space is measured; the rest is left out" in err
+    assert all("s2.expansion=4,s2.kernel=3x3x3" not in one["architecture"] for one in json.loads(out)["results"])
+
+
 def test_none_is_measured_again(table, fake, capsys):
     status, out, _ = run(capsys, "--json", "--again", 0)
     values = json.loads(out)
