@@ -36,6 +36,7 @@ from markdown_pages import (
 import hwbench
 from hwbench.api import API
 from hwbench.api.requests import fields_of
+from hwbench.devices import laboratory
 from hwbench.interpreter import python_path
 from hwbench.runtimes import Capabilities
 from hwbench.workspace import Workspace
@@ -205,6 +206,19 @@ def test_the_table_of_extending_names_every_group_of_entry_points() -> None:
     places = {place for row in rows for place in re.findall(r"`(hwbench/[\w/.]+)`", row)}
     assert len(places) >= 6
     assert all((ROOT / place).exists() for place in places)
+
+
+@pytest.mark.parametrize(
+    ("page", "over"), [("README.md", "ssh"), ("docs/tutorials/pi.md", "ssh"), ("docs/tutorials/phone.md", "adb")]
+)
+def test_an_emulated_device_needs_the_packages_that_a_page_names(
+    page: str, over: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(laboratory, "program_path", lambda name: None)
+    _, _, packages = laboratory.install_command(laboratory.missing_programs(over)).partition(" install ")
+    named = re.findall(r"`apt-get install ([^`]*proot[^`]*)`", (ROOT / page).read_text())
+    everywhere = {"util-linux"}  # without which there is no Debian
+    assert [set(one.split()) for one in named] == [set(packages.split()) - everywhere]
 
 
 def test_the_table_of_a_runtime_has_every_field_of_its_capabilities() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import math
-import os
 import platform
 import shutil
 import sys
@@ -43,9 +42,8 @@ EXTRAS = {
     "openvino": ("the .ovz files", "python -m pip install 'hwbench[openvino]'"),
     "ai-edge-litert": ("the .tflite files", "python -m pip install 'hwbench[litert]'"),
 }
-# The machine of phones and boards, and the programs that emulate one, with the packages that have them.
+# The machine of phones and boards.
 ARM = "aarch64"
-LABORATORY = {"qemu-aarch64-static": "qemu-user-static", "proot": "proot", "sshd": "openssh-server"}
 # Less than this does not hold the build cache of one space.
 ENOUGH_DISK_BYTES = 1024**3
 
@@ -218,6 +216,8 @@ def _programs() -> Iterator[InstallationFinding]:
 
 def _for_devices() -> Iterator[InstallationFinding]:
     """What other devices than this machine need here."""
+    from hwbench.devices.laboratory import FETCH, busybox_path, missing_programs
+    from hwbench.devices.laboratory import install_command as install_for_laboratory
     from hwbench.runtimes.native.cross import find_compiler_for, install_command
 
     adb = shutil.which("adb")
@@ -229,11 +229,13 @@ def _for_devices() -> Iterator[InstallationFinding]:
     except MissingDependency:
         found = "none; only for phones, and for boards without a compiler and without executorch"
         yield InstallationFinding("ARM compiler", False, found, install_command(ARM), needed=False)
-    path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))  # of servers, too
-    missing = [program for program in LABORATORY if shutil.which(program, path=path) is None]
+    missing, commands = missing_programs("ssh"), []  # as `devices add --virtual` reaches one by default
+    if missing:
+        commands.append(install_for_laboratory(missing))
+    if not busybox_path().is_file():
+        missing, commands = [*missing, "busybox for aarch64"], [*commands, FETCH]
     found = f"no {', '.join(missing)}; only for devices that are emulated" if missing else "complete"
-    advice = f"apt-get install {' '.join(LABORATORY[program] for program in missing)}"
-    yield InstallationFinding("ARM emulation", not missing, found, advice if missing else "", needed=False)
+    yield InstallationFinding("ARM emulation", not missing, found, "; ".join(commands), needed=False)
 
 
 def _workspace(workspace: Workspace | str | Path | None) -> Iterator[InstallationFinding]:

@@ -79,6 +79,33 @@ def test_a_cpp_program_runs(board: lab.VirtualBoard, tmp_path: Path) -> None:
     assert board.machine.run("/tmp/program; rm /tmp/program") == (0, "8\n")
 
 
+def path_without(folder: Path, *programs: str) -> str:
+    """A search path with everything that is on the one of now but some programs."""
+    folder.mkdir()
+    for place in os.environ["PATH"].split(os.pathsep):
+        for program in Path(place).glob("*"):
+            if program.name not in programs and not (folder / program.name).is_symlink():
+                (folder / program.name).symlink_to(program)
+    return str(folder)
+
+
+def test_a_device_needs_the_programs_of_its_own_way_alone(
+    laboratory: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Real ones, with a search path that lacks those of the other way."""
+    path = os.environ["PATH"]
+    monkeypatch.setenv("PATH", path_without(tmp_path / "board", "adb"))
+    with lab.ssh_board() as board:
+        assert board.machine.run("uname -m") == (0, "aarch64\n")
+    fetched = subprocess.run([sys.executable, "-m", "hwbench.testing.lab"], capture_output=True, text=True)
+    assert (fetched.returncode, fetched.stdout) == (0, "")
+    assert fetched.stderr == "over adb the laboratory needs adb: apt-get install adb\n"
+    monkeypatch.setenv("PATH", path)
+    monkeypatch.setenv("PATH", path_without(tmp_path / "phone", "ssh", "sftp", "ssh-keygen"))
+    with lab.android_phone(connected=False) as phone:
+        assert phone.machine.run("uname -m") == (0, "aarch64\n")
+
+
 KILLED = """
 import os, signal
 from hwbench.testing import lab
@@ -113,14 +140,16 @@ def alive(pid: int) -> bool:
 
 def test_what_is_missing_is_said_with_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(
-        "hwbench.testing.lab.needs.program_path", lambda name: None if name in ("adb", "proot") else "/bin/true"
+        "hwbench.devices.laboratory.program_path", lambda name: None if name in ("adb", "proot") else "/bin/true"
     )
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert lab.requirements() == [
         "the laboratory needs adb, proot: apt-get install adb proot",
         "the laboratory needs an aarch64 busybox: python3 -m hwbench.testing.lab",
     ]
-    with pytest.raises(MissingDependency, match="apt-get install adb proot"), lab.ssh_board():
+    with pytest.raises(MissingDependency, match="needs proot: apt-get install proot;"), lab.ssh_board():
+        pass
+    with pytest.raises(MissingDependency, match="apt-get install adb proot"), lab.android_phone(connected=False):
         pass
     monkeypatch.delenv(lab.REQUIRED, raising=False)
     with pytest.raises(pytest.skip.Exception, match="apt-get install adb proot"):

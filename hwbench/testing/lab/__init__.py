@@ -4,6 +4,7 @@
 into an aarch64 root under proot and qemu. Timings taken there are no latencies: such devices are ``emulated``.
 """
 
+from hwbench.devices.laboratory import requirements
 from hwbench.testing.lab.devices import (
     LabDevice,
     VirtualBoard,
@@ -15,7 +16,7 @@ from hwbench.testing.lab.devices import (
 )
 from hwbench.testing.lab.hardware import CORTEX_A53, CORTEX_A76
 from hwbench.testing.lab.machine import VirtualMachine
-from hwbench.testing.lab.needs import REQUIRED, requirements, skip_if_missing
+from hwbench.testing.lab.needs import REQUIRED, skip_if_missing
 from hwbench.testing.lab.network import Direction, VirtualNetwork
 
 __all__ = [

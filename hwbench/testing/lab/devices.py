@@ -21,12 +21,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from hwbench.devices.laboratory import requirements
 from hwbench.errors import DeviceError, MissingDependency
 from hwbench.testing.lab.adb_server import Adbd, AdbServer
 from hwbench.testing.lab.folders import make_folder, sweep
 from hwbench.testing.lab.hardware import CORTEX_A76, Processor
 from hwbench.testing.lab.machine import VirtualMachine
-from hwbench.testing.lab.needs import requirements
 from hwbench.testing.lab.network import VirtualNetwork
 from hwbench.testing.lab.processes import HOST
 from hwbench.testing.lab.root import Flavour
@@ -262,7 +262,7 @@ def ssh_board(
         processor: What its commands run on.
 
     Raises:
-        MissingDependency: What the laboratory needs is missing; says how to get it.
+        MissingDependency: What such a device needs is missing; says how to get it.
     """
     with _machine(Flavour.BOARD, {}, rooted=rooted, processor=processor) as machine:
         board = VirtualBoard(machine)
@@ -275,7 +275,7 @@ def ssh_board(
 @contextlib.contextmanager
 def jump_host() -> Iterator[Sshd]:
     """An SSH server that runs no commands and forwards connections, until the end of the block."""
-    with _folder() as folder:
+    with _folder(VirtualBoard.transport_name) as folder:
         server = Sshd(folder / "jump", None)
         server.start()
         try:
@@ -303,7 +303,7 @@ def android_phone(
         connected: It is attached to a private adb server, which clients in this process use; else to none.
 
     Raises:
-        MissingDependency: What the laboratory needs is missing; says how to get it.
+        MissingDependency: What such a device needs is missing; says how to get it.
     """
     told = {**(properties or {}), "ro.serialno": serial}
     with contextlib.ExitStack() as stack:
@@ -333,7 +333,7 @@ def adb_server() -> Iterator[AdbServer]:
     if outer is not None:
         yield outer
         return
-    with _folder() as folder:
+    with _folder(VirtualPhone.transport_name) as folder:
         server = AdbServer(folder / "adb")
         before = {name: os.environ.get(name) for name in server.environment}
         server.start()
@@ -353,7 +353,8 @@ def adb_server() -> Iterator[AdbServer]:
 def _machine(
     flavour: Flavour, properties: Mapping[str, str], *, rooted: bool, processor: Processor = CORTEX_A76
 ) -> Iterator[VirtualMachine]:
-    _check_requirements()
+    kind = VirtualPhone if flavour is Flavour.PHONE else VirtualBoard
+    _check_requirements(kind.transport_name)
     machine = VirtualMachine(flavour, properties, rooted=rooted, processor=processor)
     try:
         machine.start()
@@ -363,8 +364,8 @@ def _machine(
 
 
 @contextlib.contextmanager
-def _folder() -> Iterator[Path]:
-    _check_requirements()
+def _folder(over: str) -> Iterator[Path]:
+    _check_requirements(over)
     folder = make_folder()
     try:
         yield folder
@@ -372,8 +373,8 @@ def _folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _check_requirements() -> None:
-    missing = requirements()
+def _check_requirements(over: str) -> None:
+    missing = requirements(over)
     if missing:
         raise MissingDependency("; ".join(missing))
     sweep()

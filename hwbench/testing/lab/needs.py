@@ -1,6 +1,7 @@
-"""What the laboratory needs on this machine, and the one file that it fetches itself.
+"""What the laboratory needs, for its tests and its devices, and the one file that it fetches itself.
 
-``python3 -m hwbench.testing.lab`` fetches it; CI does so before its tests.
+``python3 -m hwbench.testing.lab`` fetches it; CI does so before its tests. What is needed stands in
+``hwbench.devices.laboratory``.
 """
 
 from __future__ import annotations
@@ -11,40 +12,15 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from hwbench.devices.laboratory import busybox_path, install_command, program_path, requirements
 from hwbench.errors import MissingDependency
-from hwbench.user_folders import user_folder
 from hwbench.workspace import temporary_beside
 
-# Program, and the Debian package that has it.
-PROGRAMS = {
-    "adb": "adb",
-    "aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu",
-    "c++": "g++",
-    "proot": "proot",
-    "qemu-aarch64-static": "qemu-user-static",
-    "setpriv": "util-linux",
-    "sftp": "openssh-client",
-    "ssh": "openssh-client",
-    "ssh-keygen": "openssh-client",
-    "sshd": "openssh-server",
-}
 SFTP_SERVER = Path("/usr/lib/openssh/sftp-server")
-FETCH = "python3 -m hwbench.testing.lab"
 REQUIRED = "HWBENCH_LAB_REQUIRED"
 """Name of the variable that is set where tests of the laboratory may not be skipped."""
 # The lists of packages are 10 MB, the package 1 MB.
 FETCH_LIMIT_S = 120.0
-
-
-def requirements() -> list[str]:
-    """One sentence for each thing that is missing, with the command that installs it; empty: all is there."""
-    packages = sorted({package for program, package in PROGRAMS.items() if program_path(program) is None})
-    missing = []
-    if packages:
-        missing.append(f"the laboratory needs {', '.join(packages)}: apt-get install {' '.join(packages)}")
-    if not busybox_path().is_file():
-        missing.append(f"the laboratory needs an aarch64 busybox: {FETCH}")
-    return missing
 
 
 def skip_if_missing() -> None:
@@ -58,31 +34,16 @@ def skip_if_missing() -> None:
         pytest.skip(missing)
 
 
-def program_path(name: str) -> str | None:
-    """Where a program lies, also where only root looks for programs."""
-    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin")))
-
-
 def require(name: str) -> str:
-    """Path of a program of ``PROGRAMS``.
+    """Path of a program of ``hwbench.devices.laboratory.PROGRAMS``.
 
     Raises:
         MissingDependency: It is not installed.
     """
     path = program_path(name)
     if path is None:
-        raise MissingDependency(f"the laboratory needs {name}: apt-get install {PROGRAMS[name]}")
+        raise MissingDependency(f"the laboratory needs {name}: {install_command([name])}")
     return path
-
-
-def cache() -> Path:
-    """Folder of what is made once: the fetched busybox and the compiled first process."""
-    return user_folder("XDG_CACHE_HOME", ".cache") / "lab"
-
-
-def busybox_path() -> Path:
-    """Where the aarch64 busybox lies once ``fetch_busybox`` ran."""
-    return cache() / "busybox-aarch64"
 
 
 def fetch_busybox() -> Path:

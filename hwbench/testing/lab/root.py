@@ -10,9 +10,10 @@ from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 
+from hwbench.devices.laboratory import cache
 from hwbench.errors import MissingDependency
 from hwbench.testing.lab import android, hardware
-from hwbench.testing.lab.needs import cache, fetch_busybox, require
+from hwbench.testing.lab.needs import fetch_busybox, require
 from hwbench.workspace import temporary_beside
 
 CROSS_LIBRARIES = Path("/usr/aarch64-linux-gnu/lib")
