@@ -234,6 +234,11 @@ def test_the_generated_parts_of_pages_are_known_and_filled(monkeypatch: pytest.M
 
     used = [name for page in PAGES for name in reference.MARKER.findall(page.read_text())]
     assert sorted(used) == sorted(reference.GENERATORS)
+    page = ROOT / "docs" / "reference" / "errors.md"
+    assert f"-->\n{reference.NOTE}\n" in page.read_text()  # who reads the page as it is sees that a part is missing
+    built = reference.filled(page.read_text())
+    assert reference.NOTE not in built
+    assert "<!-- generated:" not in built
     commands = reference.commands()
     assert "## hwbench devices add" in commands
     assert "--remeasure" in commands
@@ -278,3 +283,4 @@ def test_the_site_builds_strictly_and_asks_no_network(tmp_path: Path) -> None:
         text = page.read_text(encoding="utf-8")
         assert not fetched.search(text), page
         assert "<!-- generated:" not in text
+        assert "in the built page alone" not in text

@@ -11,7 +11,9 @@ import hwbench.errors
 from hwbench.api import API
 from hwbench.api.requests import RequestField, fields_of
 
-MARKER = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+# Below each marker, for who reads a page as it is.
+NOTE = "*`make docs` makes this part from the code; it stands in the built page alone.*"
+MARKER = re.compile(rf"^<!-- generated: (\w+) -->\n{re.escape(NOTE)}$", re.MULTILINE)
 _SECTIONS = re.compile(r"^(Args|Returns|Raises|Yields|Attributes|Class attributes):$", re.MULTILINE)
 # The listener that hears everything and does nothing, as ``repr`` writes it.
 _ADDRESS = re.compile(r"<hwbench\.api\.listener\.Listener object at 0x[0-9a-f]+>")
@@ -19,7 +21,7 @@ _ENTRY = re.compile(r"^    (\*{0,2}[\w.]+): ", re.MULTILINE)
 
 
 def filled(markdown: str) -> str:
-    """A page with its markers replaced; raises KeyError for a marker that nothing makes."""
+    """A page with its markers and their notes replaced; raises KeyError for a marker that nothing makes."""
     return MARKER.sub(lambda found: GENERATORS[found[1]](), markdown)
 
 
