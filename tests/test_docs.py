@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import inspect
 import itertools
 import json
 import os
@@ -206,6 +207,35 @@ def test_the_table_of_extending_names_every_group_of_entry_points() -> None:
     places = {place for row in rows for place in re.findall(r"`(hwbench/[\w/.]+)`", row)}
     assert len(places) >= 6
     assert all((ROOT / place).exists() for place in places)
+
+
+def judged_by(tree: ast.AST) -> dict[str, str]:
+    """By the name of a function of ``hwbench`` what of its result a command fails by: as in ``if not result.ok``."""
+    found = {}
+    for command in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        for node in ast.walk(command):
+            if isinstance(node, ast.If) and any(isinstance(one, ast.Raise) for one in node.body):
+                judge = ast.unparse(node.test).removeprefix("not ")
+            elif isinstance(node, ast.Expr):
+                judge = ast.unparse(node.value)
+            else:
+                continue
+            calls = re.findall(r"result = (\w+)\(request, listener\)", ast.unparse(command))
+            if calls and judge.startswith("result."):
+                found[calls[0]] = judge
+    return found
+
+
+def test_the_page_on_python_names_what_commands_fail_by() -> None:
+    _, _, text = (ROOT / "docs/guides/python.md").read_text().partition("## Results that judge")
+    rows = [row.split("|") for row in text.partition("\n## ")[0].splitlines() if row.startswith("| `")]
+    named = {name: row[2].split("`")[1] for row in rows for name in re.findall(r"`hwbench\.(\w+)`", row[1])}
+    modules = [ast.parse(path.read_text()) for path in (ROOT / "hwbench" / "cli").glob("*.py")]
+    assert named == {name: judge for tree in modules for name, judge in judged_by(tree).items()}
+    for name, judge in named.items():
+        results = inspect.signature(getattr(hwbench, name)).return_annotation.split(" | ")
+        for result in (getattr(hwbench, one) for one in results):
+            assert judge.removeprefix("result.").removesuffix("()") in {*dir(result), *result.__dataclass_fields__}
 
 
 @pytest.mark.parametrize(
