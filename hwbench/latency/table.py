@@ -26,6 +26,7 @@ from hwbench.latency.table_text import (
     TITLE,
     aa_values,
     cells,
+    first_line,
     parse_aa,
     parse_between,
     parse_header,
@@ -302,13 +303,14 @@ class LatencyTable:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidFile(f"{path}: cannot be read as a latency table: {error}; {_AGAIN}") from None
         try:
-            header = parse_header(lines)
+            title = first_line(lines)
+            header = parse_header(title)
             found, at = Target.parse(header["target"]), Precision.parse(header["precision"])
             rows = [parse_row(number, cells) for number, cells in parse_lines(lines)]
             emulated = header["emulated"] == "yes"
             table = cls(
                 found, at, rows, emulated=emulated, aa=parse_aa(header), between_runs=parse_between(header),
-                scale=parse_scale(lines[0]), adaptive=f"{_ROWS}:{_ADAPTIVE}" in lines[0].split("; "),
+                scale=parse_scale(title), adaptive=f"{_ROWS}:{_ADAPTIVE}" in title.split("; "),
             )  # fmt: skip
         except HwbenchError as error:
             raise InvalidFile(f"{path}: {error}; {_AGAIN}") from None

@@ -124,9 +124,14 @@ def parse_scale(title: str) -> Scale | None:
     return Scale(factor, low, high, values["scale_at"], between, occasions)
 
 
-def parse_header(lines: list[str]) -> dict[str, str]:
+def first_line(lines: list[str]) -> str:
+    """The first line as hwbench wrote it: spreadsheets append a comma for each further column, and may quote it."""
+    return lines[0].rstrip(",").strip('"') if lines else ""
+
+
+def parse_header(title: str) -> dict[str, str]:
     """The pairs of the first line. Raises InvalidValue where it is not the one of a table."""
-    title, *pairs = lines[0].split("; ") if lines else [""]
+    title, *pairs = title.split("; ")
     values = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
     if title != TITLE or set(values) - {*_AA, BETWEEN} != _HEADER:
         raise InvalidValue(f"expected a first line '{TITLE}; schema=...; target=...', got {title[:60]!r}")

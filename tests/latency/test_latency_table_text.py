@@ -92,3 +92,13 @@ def test_19_17_tables_of_the_repository_stay_byte_for_byte(tmp_path):
     assert found
     for path in found[:: max(len(found) // 6, 1)]:
         assert LatencyTable.read(path).text == path.read_text(encoding="utf-8"), path
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize("end", ["", "; rows:adaptive", "; between_runs=0.005; form:stream"])
+def test_a_table_saved_by_a_spreadsheet_keeps_what_its_first_line_says(tmp_path, end, quote):
+    written = table("").text.replace(TITLE, TITLE + end)
+    saved = written.replace(TITLE + end, f"{quote}{TITLE}{end}{quote}{',' * HEADER.count(',')}")
+    assert saved != written
+    assert read(tmp_path, saved).adaptive == ("adaptive" in end)
+    assert read(tmp_path, saved).text == read(tmp_path, written).text
