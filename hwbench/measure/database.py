@@ -16,7 +16,7 @@ from typing import Any
 from hwbench.durable import make_folder
 from hwbench.errors import InvalidFile, WorkspaceError
 from hwbench.measure.checked import StoreChecks
-from hwbench.measure.migrations import ForeignDatabase, migrate
+from hwbench.measure.migrations import ForeignDatabase, NewerSchema, migrate
 from hwbench.workspace import writing
 
 # Another writer holds the file for one small commit; half a minute means that it is stuck.
@@ -103,6 +103,10 @@ class Database:
         db.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
         try:
             migrate(db)
+        except NewerSchema as error:
+            raise InvalidFile(
+                f"{self.path} is a measurement store of a newer version of hwbench: {error}; update hwbench"
+            ) from error
         except ForeignDatabase as error:
             raise InvalidFile(self._advice(str(error))) from error
         if self._checked.due:

@@ -107,11 +107,16 @@ class ForeignDatabase(Exception):
     """The file is a SQLite database, but not one that this version of hwbench can use."""
 
 
+class NewerSchema(ForeignDatabase):
+    """The file is a measurement store of a newer version of hwbench."""
+
+
 def version(connection: sqlite3.Connection) -> int:
     """The schema version of an open database; 0 for an empty one.
 
     Raises:
-        ForeignDatabase: Another program's database, or a newer schema than this version knows.
+        ForeignDatabase: Another program's database.
+        NewerSchema: This version does not know the schema.
     """
     (number,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
@@ -119,7 +124,7 @@ def version(connection: sqlite3.Connection) -> int:
     if application != APPLICATION_ID and (application or number or tables):
         raise ForeignDatabase("it is a SQLite database of another program")
     if number > LATEST:
-        raise ForeignDatabase(f"it has schema {number} and this version of hwbench knows schemas up to {LATEST}")
+        raise NewerSchema(f"it has schema {number} and this version of hwbench knows schemas up to {LATEST}")
     return int(number)
 
 
@@ -127,7 +132,7 @@ def migrate(connection: sqlite3.Connection) -> None:
     """Brings an open database to the latest schema, in one transaction: a crash leaves the old schema or the new one.
 
     Raises:
-        ForeignDatabase: See ``version``.
+        ForeignDatabase, NewerSchema: See ``version``.
     """
     if version(connection) == LATEST:
         return
