@@ -99,8 +99,10 @@ def search(
     asked, request = replace(asked, study=begun_as), replace(request, study=begun_as)
     request = _going_on(asked, request, workspace, settings_of(request, "", ratios), listener)
     check_effects(request)
-    name = request.study or settings_of(request, "", ratios).default_study
+    unlearned = settings_of(request, "", ratios)
+    name = request.study or unlearned.default_study
     stored = stored_settings(workspace.studies / name, request.study_storage)
+    unlearned.check_same_spaces(stored, name)
     begun_with = beginning(request, workspace, space, workspace.studies / name, stored, listener)
     learned = begun_with.learned if begun_with else None
     settings = settings_of(request, begun_with.label if begun_with else "", ratios)

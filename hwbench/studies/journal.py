@@ -165,11 +165,7 @@ def _agree(study: Study, settings: Settings, name: str) -> None:
     attributes, directions = study.user_attrs, [direction.name.lower() for direction in study.directions]
     stored = attributes.get(SETTINGS)
     if isinstance(stored, dict):
-        if differences := settings.differences(stored, name):
-            raise InvalidValue(
-                f"study {name!r} exists with other settings: {'; '.join(differences)}; "
-                f"repeat it as it was, or choose another name: --study {name}-2"
-            )
+        settings.check_same(stored, name)
     elif attributes or study.get_trials(deepcopy=False):
         raise InvalidFile(
             f"study {name!r}: what is kept under its name is none of a search; choose another one with --study"

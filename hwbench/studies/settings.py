@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hwbench.errors import InvalidValue
 from hwbench.specs import AUTO, STREAM
@@ -274,6 +274,28 @@ class Settings:
         elif "on_error" in changed:
             changed["on_error"] += f": go on with --on-error {before['on_error']}"
         return list(changed.values())
+
+    def check_same(self, stored: Mapping[str, object], study: str) -> None:
+        """Refuses a stored study that was asked for anything else.
+
+        Args:
+            stored: Plain values of the settings that the study was made with.
+            study: Name of the study.
+
+        Raises:
+            InvalidValue: It was; names what was asked differently.
+        """
+        if differences := self.differences(stored, study):
+            raise InvalidValue(
+                f"study {study!r} exists with other settings: {'; '.join(differences)}; "
+                f"repeat it as it was, or choose another name: --study {study}-2"
+            )
+
+    def check_same_spaces(self, stored: Mapping[str, object], study: str) -> None:
+        """As ``check_same`` for a study of other spaces, before it is known what this one learns from."""
+        if stored and (self.space, self.choices) != (stored.get("space"), stored.get("choices")):
+            learned: Mapping[str, Any] = {name: stored.get(name, "") for name in ("effort", "begun_from")}
+            replace(self, **learned).check_same(stored, study)
 
     def goes_on_with_any_data(self, stored: Mapping[str, object]) -> bool:
         """Whether a stored study has scores of an evaluator of another package, and keeps neither data nor effort."""

@@ -126,6 +126,20 @@ def test_without_data_networks_are_scored_by_trainings_that_come_with_the_space(
         search(study="more", evaluator="fitted", trials=8)
 
 
+def test_a_study_of_another_space_is_named_and_not_the_trainings_that_it_began_from(search, workspace):
+    search(study="team", trials=3)
+    path = workspace.root / "search_spaces" / "x3d-tiny.toml"
+    narrower = path.read_text().replace("depth = [1, 2, 3, 4]", "depth = [1, 2]")
+    path.with_name("narrower.toml").write_text(narrower.replace('name = "x3d-tiny"', 'name = "narrower"'))
+    advice = "; repeat it as it was, or choose another name: --study team-2"
+    others = r"study 'team' exists with other settings: "
+    with pytest.raises(InvalidValue, match=f"^{others}space was 'x3d-tiny', now 'narrower'; choices was .*{advice}$"):
+        search(study="team", space="narrower", trials=3)
+    path.write_text(narrower)
+    with pytest.raises(InvalidValue, match=f"^{others}choices was '[0-9a-f]+', now '[0-9a-f]+'{advice}$"):
+        search(study="team", trials=3)
+
+
 def test_a_study_on_other_data_begins_from_the_trainings_that_come_with_the_space(search, workspace):
     source = str(prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8)))
     keeper, bare = Keeper(), Keeper()
