@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from hwbench.documents import read_json
@@ -10,9 +11,11 @@ from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.registry import suggest
 from hwbench.spaces.begun import asked_ms, going_on, is_begun
 from hwbench.spaces.cards import load_card
+from hwbench.spaces.digest import choices_digest
 from hwbench.spaces.families.by_hand import hand_network, is_importable
 from hwbench.spaces.loader import load_space
-from hwbench.specs import Architecture, ModelName, Network
+from hwbench.spaces.space import StagedSpace
+from hwbench.specs import AUTO, STREAM, Architecture, ModelName, Network
 from hwbench.units import milliseconds, parse_duration
 from hwbench.workspace import Workspace
 
@@ -35,7 +38,7 @@ def resolve(workspace: Workspace, text: str, num_classes: int | None = None) -> 
         UnknownName: No such space, study or card; the nearest names are listed.
         InvalidValue: The text is none of the four, the architecture is no member of its space, or the function makes
             no model.
-        InvalidFile: The file behind the name does not validate.
+        InvalidFile: The file behind the name does not validate, or the space was changed since a study searched it.
     """
     head, colon, tail = text.strip().partition(":")
     if colon and head == "zoo":
@@ -47,7 +50,8 @@ def resolve(workspace: Workspace, text: str, num_classes: int | None = None) -> 
         return _of_study(workspace, head, tail, num_classes)
     if not colon:
         raise InvalidValue(_expected(workspace, text))
-    return _member(workspace, Architecture.parse(text.strip()), num_classes)
+    architecture = Architecture.parse(text.strip())
+    return _member(_space(workspace, architecture), architecture, num_classes)
 
 
 def load_result(workspace: Workspace, study: str, options: str = "") -> dict[str, object]:
@@ -89,16 +93,33 @@ def _no_result(workspace: Workspace, study: str, options: str) -> UnknownName:
 
 
 def _of_study(workspace: Workspace, study: str, which: str, num_classes: int | None) -> Network:
-    architecture = _from_study(workspace, study, which)
+    architecture, result = _from_study(workspace, study, which), load_result(workspace, study)
+    streaming = result.get("streaming") is True
     try:
-        network = _member(workspace, architecture, num_classes)
-        return network.causal() if load_result(workspace, study).get("streaming") is True else network
+        space = _space(workspace, architecture)
+        searched = _searched_digest(result, space.name)
+        if searched not in (None, choices_digest(replace(space, variant=STREAM if streaming else AUTO))):
+            raise InvalidFile(
+                f"space {space.name!r} was changed since study {study!r} searched it; bring its file back, search "
+                f"again under another name, or name the network of the space as it is now: {architecture.key}"
+            )
+        network = _member(space, architecture, num_classes)
+        return network.causal() if streaming else network
     except InvalidFile:
         raise
     except (InvalidValue, UnknownName) as error:
         if num_classes is None:
             raise
         raise InvalidFile(f"{_result(workspace, study)}: its best is {architecture.key[:200]}: {error}") from None
+
+
+def _searched_digest(result: Mapping[str, object], space: str) -> str | None:
+    """The ``choices_digest`` of a space as it was searched; None where the result does not hold it."""
+    settings = result.get("settings")
+    if not isinstance(settings, dict):
+        return None
+    spaces, digests = (str(settings.get(name, "")).split(",") for name in ("space", "choices"))
+    return dict(zip(spaces, digests, strict=False)).get(space) or None
 
 
 def _result(workspace: Workspace, study: str) -> Path:
@@ -155,12 +176,15 @@ def _asked(result: Mapping[str, object], budget_ms: float) -> float:
         return budget_ms
 
 
-def _member(workspace: Workspace, architecture: Architecture, num_classes: int | None) -> Network:
+def _space(workspace: Workspace, architecture: Architecture) -> StagedSpace:
     try:
-        space = load_space(workspace, architecture.space)
+        return load_space(workspace, architecture.space)
     except UnknownName as error:
         hint = "; a model of your own is called by the name of its function: package.module:function"
         raise UnknownName(f"{error}{hint if '.' in architecture.space else ''}") from None
+
+
+def _member(space: StagedSpace, architecture: Architecture, num_classes: int | None) -> Network:
     space.validate(architecture)
     if num_classes is None:
         raise InvalidValue(f"{architecture.key}: the number of classes is needed; it comes with the data")

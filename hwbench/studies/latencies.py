@@ -5,7 +5,6 @@ Loads neither torch nor Optuna: an impossible budget is answered before either.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,10 +17,11 @@ from hwbench.latency.footprint import activation_bytes, file_bytes
 from hwbench.latency.predictor import PredictionInterval
 from hwbench.spaces import StagedSpace
 from hwbench.spaces.budgets import Budget, PeakLimit
+from hwbench.spaces.digest import choices_digest as choices_digest
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.joint import JointSet
 from hwbench.spaces.limits import Limits
-from hwbench.spaces.protocols import NetworkSet, NetworkSums, SearchedSpace
+from hwbench.spaces.protocols import NetworkSet, NetworkSums
 from hwbench.spaces.sums import SpaceSums
 from hwbench.spaces.union_set import UnionSet
 from hwbench.specs import Architecture, BlockRole, BlockSpec, Precision, TensorSpec
@@ -211,10 +211,3 @@ def compile_predictor(
         return predictor.row_off(part, predictor.row_cost(part, position(block, x)))
 
     return SpacePredictor(sums, predictor.interval, SpaceSums.of(space, off, num_classes=num_classes))
-
-
-def choices_digest(space: SearchedSpace) -> str:
-    """Changes when what may be chosen in a space changes, or its stem, head or strides; of a union one for each space,
-    with commas.
-    """
-    return ",".join(hashlib.sha256(repr(one).encode()).hexdigest()[:16] for one in space.members)

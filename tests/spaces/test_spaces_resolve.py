@@ -1,11 +1,14 @@
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName, UsageError
-from hwbench.spaces import load_card, load_space, read_card, resolve
+from hwbench.spaces import load_card, load_space, open_spaces, read_card, resolve
+from hwbench.spaces.digest import choices_digest
+from hwbench.specs import Architecture
 from hwbench.workspace import Workspace, shipped
 
 CARDS = sorted((shipped() / "zoo").glob("*/model.toml"))
@@ -35,6 +38,55 @@ def test_the_best_of_a_study(workspace):
     architecture = space.random(np.random.default_rng(1))
     study(workspace, "mine", json.dumps({"best": {"architecture": architecture.key}}))
     assert resolve(workspace, "mine:best", 8) == space.network(architecture, 8)
+
+
+def searched(workspace: Workspace, names: str, variant: str = "auto") -> Architecture:
+    """Stores a study of spaces, as ``search`` does; its best is of the first one."""
+    union = open_spaces(workspace, names.split(","), variant=variant)
+    best = union.members[0].random(np.random.default_rng(1))
+    streaming = {"streaming": True} if variant == "stream" else {}
+    settings = {"space": union.name, "choices": choices_digest(union), "variant": variant}
+    study(workspace, "mine", json.dumps({"best": {"architecture": best.key}, **streaming, "settings": settings}))
+    return best
+
+
+@pytest.mark.parametrize(
+    ("names", "variant"),
+    [("x3d-tiny", "auto"), ("x3d-tiny", "stream"), ("x3d-tiny,x3d-mini", "auto"), ("zoo:x3d-xs", "auto")],
+)
+def test_the_best_of_a_study_of_the_space_as_it_is(workspace, names, variant):
+    best = searched(workspace, names, variant)
+    network = load_space(workspace, best.space).network(best, 8)
+    assert resolve(workspace, "mine:best", 8) == (network.causal() if variant == "stream" else network)
+
+
+@pytest.mark.parametrize(
+    ("names", "variant"), [("x3d-tiny", "auto"), ("x3d-tiny", "stream"), ("x3d-tiny,x3d-mini", "auto")]
+)
+@pytest.mark.parametrize("classes", [None, 8])
+@pytest.mark.parametrize(
+    "edit", [("hidden = 256", "hidden = 512"), ("width = 24", "width = 16"), ("stride = 2", "stride = 1")]
+)
+def test_the_best_of_a_study_is_no_network_of_an_edited_space(workspace, names, variant, classes, edit):
+    best = searched(workspace, names, variant)
+    path = workspace.root / "search_spaces" / "x3d-tiny.toml"
+    text = path.read_text()
+    path.write_text(text.replace(*edit, 1))
+    said = (
+        f"^space 'x3d-tiny' was changed since study 'mine' searched it; bring its file back, .*{re.escape(best.key)}$"
+    )
+    with pytest.raises(InvalidFile, match=said):
+        resolve(workspace, "mine:best", classes)
+    assert resolve(workspace, best.key, 8).name == best.key
+    path.write_text(f"# with a comment\n{text}")
+    assert resolve(workspace, "mine:best", 8).name.startswith(best.key)
+
+
+def test_the_best_of_a_study_stays_where_another_space_of_it_was_edited(workspace):
+    best = searched(workspace, "x3d-tiny,x3d-mini")
+    path = workspace.root / "search_spaces" / "x3d-mini.toml"
+    path.write_text(path.read_text().replace("hidden = 192", "hidden = 96"))
+    assert resolve(workspace, "mine:best", 8).name == best.key
 
 
 def test_a_zoo_card(workspace):
