@@ -28,11 +28,13 @@ from functools import cached_property
 from hwbench.errors import InvalidValue
 from hwbench.registry import suggest
 from hwbench.specs.fields import ACTIVATION, ACTIVATIONS, COMMON, Kernel, Value, by_letters
-from hwbench.specs.kind import BlockKind, BlockRole, kind_of
+from hwbench.specs.kind import BlockKind, BlockRole, UnknownKind, kind_of
 from hwbench.specs.operations import Operation
 from hwbench.specs.tensor import Pathways, TensorSpec
 
 _TOKEN = re.compile(r"([a-z]+?)([0-9].*|global)")
+# The value of a part of a key that no field reads.
+_UNREAD = ""
 _KIND = re.compile(r"[a-z][a-z0-9-]*")
 # Of one activation; no network has more than three.
 MAX_PATHWAYS = 9
@@ -44,7 +46,8 @@ class BlockSpec:
     """Kind and hyper-parameters of one block. Which fields a kind reads, its shapes and its arithmetic are said where
     the kind is described (``hwbench.specs.kinds``).
 
-    ``extras`` are the fields that only its kind has, as (name, value); those at their default are left out.
+    ``extras`` are the fields that only its kind has, as (name, value); those at their default are left out. Of a kind
+    that is not installed they are the parts of the key that no common field reads, as (part, "").
     ``pathway`` is the number of the one pathway that the block works on, from 1 on; 0: the whole activation.
     """
 
@@ -127,6 +130,7 @@ class BlockSpec:
         values = [(field, getattr(self, field.name)) for field in COMMON if field is not ACTIVATION]
         values += [(field, self[field.name]) for field in descriptor.fields if field.name in descriptor.defaults]
         tokens += [field.write(value) for field, value in values if value != field.default]
+        tokens += self._unread
         return (f"{self.pathway}:" if self.pathway else "") + "_".join([*tokens, self.activation])
 
     @classmethod
@@ -146,11 +150,15 @@ class BlockSpec:
         kind, *tokens = key.split("_")
         if len(tokens) < 3:
             raise InvalidValue(f"block: expected a key such as x3d_i24_m54_o24_k3x3x3_s2_se8_swish, got {key!r}")
-        known = by_letters((*COMMON, *kind_of(kind).fields))
+        descriptor = kind_of(kind)
+        known = by_letters((*COMMON, *descriptor.fields))
         values: dict[str, Value] = {"activation": tokens[-1]}
         for token in tokens[:-1]:
             match = _TOKEN.fullmatch(token)
             field = known.get(match[1]) if match else None
+            if match and field is None and isinstance(descriptor, UnknownKind) and token not in values:
+                values[token] = _UNREAD
+                continue
             if match is None or field is None or field.name in values:
                 raise InvalidValue(f"block: cannot read {token!r} in {key!r}")
             try:
@@ -221,8 +229,15 @@ class BlockSpec:
     def __str__(self) -> str:
         return self.key
 
+    @property
+    def _unread(self) -> list[str]:
+        """Parts of the key that no field reads; a kind that is installed has none."""
+        unknown = isinstance(self.descriptor, UnknownKind)
+        return [name for name, value in self.extras if unknown and value == _UNREAD and _TOKEN.fullmatch(name)]
+
     def _canonical_extras(self) -> tuple[tuple[str, Value], ...]:
-        defaults, given = self.descriptor.defaults, dict(self.extras)
+        given = dict(self.extras)
+        defaults = self.descriptor.defaults | dict.fromkeys(self._unread)
         for name in given:
             if name not in defaults:
                 raise InvalidValue(f"block: kind {self.kind!r} has no field {name!r}; {suggest(name, defaults)}")

@@ -105,7 +105,8 @@ def expect(spec: BlockSpec, condition: bool, expected: str) -> None:
 
 
 class UnknownKind(BlockKind):
-    """Blocks whose kind is not installed: their keys are read and printed, their shapes follow the common rules.
+    """Blocks whose kind is not installed: their keys are read and printed, with the fields of the kind's own as they
+    are; their shapes follow the common rules.
 
     They take any number of pathways, and leave all but the first as they are.
     """

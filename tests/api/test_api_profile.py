@@ -118,6 +118,21 @@ def test_rows_are_measured_again_under_either_spelling(workspace, fake, monkeypa
         assert as_json(monkeypatch, workspace, "profile", *TYPED, spelling)["ok"] == 6
 
 
+def test_rows_of_a_kind_whose_package_is_gone_stay_in_table_and_store(workspace, fake):
+    gone = "tsm_i8_o8_k1x3x3_fold8_relu@1x8x4x16x16/fp32/auto"
+    (first,) = hwbench.profile(hwbench.ProfileRequest(**FEW), workspace=workspace).devices
+    path = table_path(workspace.root, TARGET, Precision.FP32)
+    row = next(iter(LatencyTable.read(path)))
+    path.write_text(path.read_text().replace(row.workload.key, gone))
+    with MeasurementStore(workspace.store) as store, store.database.transaction() as db:
+        db.execute("UPDATE measurements SET workload = ? WHERE workload = ?", (gone, row.workload.key))
+    assert hwbench.profile(hwbench.ProfileRequest(**FEW), workspace=workspace).devices[0].ok == first.ok
+    assert {gone, row.workload.key} <= {row.workload.key for row in LatencyTable.read(path)}
+    path.unlink()
+    assert hwbench.profile(hwbench.ProfileRequest(**FEW), workspace=workspace).devices[0].ok == first.ok
+    assert hwbench.report(hwbench.ReportRequest(device="local", out=workspace.root / "d.html"), workspace=workspace)
+
+
 def test_a_limit_of_what_is_measured_again_takes_the_oldest_rows(workspace, fake):
     hwbench.profile(hwbench.ProfileRequest(**FEW), workspace=workspace)
     taken = []

@@ -155,6 +155,23 @@ def test_a_better_drift_is_noted_and_the_samples_stay(path):
         assert second.samples_s[0] == 0.002
 
 
+def test_rows_of_a_kind_whose_package_is_gone_are_read(path):
+    gone = "tsm_i8_o8_k1x3x3_fold8_relu@1x8x4x16x16/int8/auto"
+    with MeasurementStore(path) as store:
+        row = add_finished(store)
+        add_finished(store, OTHER)
+        with store.database.transaction() as db:
+            db.execute("UPDATE measurements SET workload = ?, attempt = 2 WHERE id = ?", (gone, row))
+            db.execute("UPDATE sessions SET attempt = 2 WHERE measurement = ?", (row,))
+        keys = {gone, OTHER.key}
+        assert {one.key for one in store.workloads(TARGET)} == keys
+        assert {one.measurement.workload.key for one in store.rows(TARGET)} == keys
+        assert {one.key for one in store.ended_at(TARGET, TIMING, CONDITIONS)} == keys
+        assert {one.workload.key for one in store.taken(TARGET)} == keys
+        assert {one.key for one, _ in store.occasions(TARGET, CONDITIONS).of_rows} == keys
+        assert store.measurement(Workload.parse(gone), TARGET, TIMING, CONDITIONS).outcome is Outcome.OK
+
+
 def test_failures_are_rows_without_a_latency(path):
     with MeasurementStore(path) as store:
         row = store.begin(*IDENTITY)
