@@ -134,6 +134,7 @@ def gather_device(workspace: Workspace, device: str, spaces: Sequence[str] = ())
         UnknownName: No such device or space.
         InvalidValue: A space is a model of the user's own.
         NotMeasured: Nothing of it was measured or published.
+        InvalidFile: There are no tables, and the store cannot be read.
     """
     place = or_missing(lambda: load_device(workspace, device))
     asked = {name: _asked(workspace, name) for name in spaces}
@@ -144,6 +145,8 @@ def gather_device(workspace: Workspace, device: str, spaces: Sequence[str] = ())
     targets = sorted({target for target, _ in found} | known)
     if not tables and not known and not damaged:
         load_device(workspace, device)
+        if isinstance(stored, Missing) and workspace.store.is_file():
+            raise InvalidFile(stored.reason)
         command = f"hwbench profile --device {device} --space {next(iter(asked), 'SPACE')}"
         raise NotMeasured(f"nothing was measured on device {device!r} in {workspace.root}; measure it: {command}")
     everything = asked | _spaces(workspace)

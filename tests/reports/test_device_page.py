@@ -9,7 +9,7 @@ from itertools import islice
 import pytest
 
 from hwbench.cli.main import main
-from hwbench.errors import NotMeasured, UnknownName
+from hwbench.errors import InvalidFile, NotMeasured, UnknownName
 from hwbench.latency import Comparison, LatencyRow, LatencyTable, Role, SelfCheck, table_path
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.store import MeasurementStore
@@ -299,6 +299,14 @@ def test_a_damaged_store_is_told_and_the_tables_are_shown(workspace, parse):
     shown = parse(device_page(gather_device(workspace, "board")))
     assert "is not a measurement store of this version" in shown.text
     assert "t0-map-int8-rate-8-data" in shown.raw
+
+
+def test_a_damaged_store_without_tables_is_told_and_not_that_nothing_was_measured(workspace):
+    for path in table_path(workspace.root, TARGET, Precision.INT8).parent.glob("*.csv"):
+        path.unlink()
+    workspace.store.write_bytes(b"nonsense" * 1000)
+    with pytest.raises(InvalidFile, match="is not a measurement store of this version"):
+        gather_device(workspace, "board")
 
 
 def test_every_target_has_its_sections(workspace, parse):
