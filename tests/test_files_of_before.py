@@ -178,6 +178,7 @@ def test_the_study_goes_on_under_its_name_with_the_same_trials(search, monkeypat
 def test_the_checkpoint_computes_the_same_logits(workspace):
     checkpoint, weights = load_checkpoint(workspace.root / "runs/kept/checkpoint.pt")
     assert checkpoint.network.name == EXPECTED["best"]["name"]
+    assert checkpoint.data_seed == checkpoint.recipe.seed
     _, c, t, h, w = checkpoint.network.input.shape
     clip = torch.arange(2 * c * t * h * w, dtype=torch.float32).mul_(0.37).sin_().reshape(2, c, t, h, w)
     with torch.no_grad():

@@ -104,7 +104,7 @@ def source_of(path: Path) -> ExportSource:
         normalisation=checkpoint.normalisation,
         picture=checkpoint.picture,
         data=checkpoint.source,
-        data_seed=recipe.seed,
+        data_seed=checkpoint.data_seed,
         views=(recipe.test_clips, recipe.test_crops),
         sha256=checkpoint.sha256,
         recipe=recipe.to_plain(),

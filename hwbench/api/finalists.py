@@ -93,11 +93,10 @@ class StudyFinalists:
 
     def is_trained(self, architecture: str, number: int, /) -> bool:
         """Whether the training of a round is finished, with its int8 file where that is scored."""
-        from hwbench.data.video_scores import SCORES
         from hwbench.training import CHECKPOINT
 
         run_dir = self.run_dir(architecture, number)
-        return (run_dir / CHECKPOINT).is_file() and (self.score == FP32 or (self._file_dir(run_dir) / SCORES).is_file())
+        return (run_dir / CHECKPOINT).is_file() and (self.score == FP32 or self._is_scored(run_dir))
 
     def __reduce__(self) -> tuple[type[StudyFinalists], tuple[object, ...]]:
         """Other processes tell nobody."""
@@ -171,8 +170,9 @@ class StudyFinalists:
         from hwbench.training import CHECKPOINT, load_scores, save_scores
 
         out = self._file_dir(run_dir)
-        if not (out / SCORES).is_file():
-            source, engine = source_of(run_dir / CHECKPOINT), get(self.runtime)
+        if not self._is_scored(run_dir):
+            # Checkpoints of before do not say by which seed their data was split.
+            source, engine = replace(source_of(run_dir / CHECKPOINT), data_seed=self.seed), get(self.runtime)
             deployed = export_source(
                 self.workspace,
                 source,
@@ -187,6 +187,17 @@ class StudyFinalists:
             validation = open_validation(self.workspace, self.data.source, source, policy=self.data.policy)
             save_scores(out / SCORES, file_scores(deployed.path, validation))
         return load_scores(out / SCORES)
+
+    def _is_scored(self, run_dir: Path) -> bool:
+        """Whether the int8 file has scores of the videos that the network was validated on.
+
+        Scores that an earlier version wrote may be of other videos.
+        """
+        from hwbench.data.video_scores import SCORES
+        from hwbench.training import load_scores
+
+        path = self._file_dir(run_dir) / SCORES
+        return path.is_file() and {*load_scores(path).videos} <= {*load_scores(run_dir / SCORES).videos}
 
     def _file_dir(self, run_dir: Path) -> Path:
         return run_dir / f"{INT8}-{self.runtime}"

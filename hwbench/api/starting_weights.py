@@ -127,15 +127,16 @@ class GivenWeights:
         from hwbench.data import open_splits
 
         before = self.checkpoint
-        if before is None or before.recipe.seed == recipe.seed:
+        if before is None or before.data_seed == recipe.seed:
             return
+        seed = before.data_seed
         trained_on = before.facts.get("data")
         if trained_on == opened.training.videos.identity:
             return
-        if trained_on == open_splits(workspace, data, seed=before.recipe.seed).train.identity:
+        if trained_on == open_splits(workspace, data, seed=seed).train.identity:
             listener.say(
-                f"{self.weights.path} was trained with seed {before.recipe.seed}, which also split {data}: with seed "
-                f"{recipe.seed} it is validated on videos that it was trained on; give --seed {before.recipe.seed}"
+                f"{self.weights.path} was trained on {data} as seed {seed} splits it: with seed {recipe.seed} it is "
+                f"validated on videos that it was trained on; give --seed {seed}"
             )
 
 

@@ -361,17 +361,17 @@ def _other_validation(checkpoint: Checkpoint, data: str) -> str:
 
 
 def _recipe(request: TrainRequest, tuning: FineTuning | None) -> Recipe:
-    """The recipe; the seed of fine-tuning is that of the training before, so that no validation video becomes a
+    """The recipe; the seed of fine-tuning is that which split the data before, so that no validation video becomes a
     training video.
     """
     if tuning is None:
         return request.make_recipe()
-    before = tuning.checkpoint.recipe.seed
+    before = tuning.checkpoint.data_seed
     recipe = request.make_recipe(before)
     if recipe.seed != before:
         raise InvalidValue(
-            f"--seed: {tuning.checkpoint.path} was trained with seed {before}, which also split its data into training "
-            "and validation videos; leave --seed out"
+            f"--seed: {tuning.checkpoint.path} was trained on data that seed {before} splits into training and "
+            "validation videos; leave --seed out"
         )
     return recipe
 

@@ -54,6 +54,7 @@ class Checkpoint:
         normalisation: What the pixels go through before the network.
         picture: How frames are scaled and cut.
         flow: Where the optical flow came from that it sees; None: it sees pictures.
+        split_seed: Seed by which its data was split into training and validation videos; None: that of the recipe.
         quantization: How it was trained with the rounding of int8 in it; None where it was not.
         path: The file; empty before it is saved. ``sha256`` is the digest of that file.
     """
@@ -72,6 +73,12 @@ class Checkpoint:
     sha256: str = ""
     picture: PictureSpec = field(default_factory=PictureSpec)
     flow: FlowStream | None = None
+    split_seed: int | None = None
+
+    @property
+    def data_seed(self) -> int:
+        """Seed that splits its data as it was split in the training."""
+        return self.recipe.seed if self.split_seed is None else self.split_seed
 
     def reading(self, asked: Reading | None = None) -> Reading:
         """How its clips are read: what is asked for, and the flow that it was trained on unless another is.
@@ -192,6 +199,7 @@ def _to_meta(checkpoint: Checkpoint) -> dict[str, Any]:
         # Fields that were added later are written where they say something, so that files of before stay as they were.
         **({} if checkpoint.picture == PictureSpec() else {"picture": checkpoint.picture.to_plain()}),
         **({} if checkpoint.flow is None else {"flow": checkpoint.flow.source}),
+        **({} if checkpoint.split_seed is None else {"split_seed": checkpoint.split_seed}),
         "network": network.name,
         "blocks": [block.key for block in network.blocks],
         "input": network.input.key,
@@ -223,6 +231,7 @@ def _from_meta(meta: Mapping[str, Any]) -> Checkpoint:
         quantization=None if quantization is None else _quantization(quantization),
         picture=PictureSpec() if "picture" not in meta else PictureSpec.from_plain(meta["picture"]),
         flow=FlowStream(str(meta["flow"])) if "flow" in meta else None,
+        split_seed=int(meta["split_seed"]) if "split_seed" in meta else None,
     )
 
 

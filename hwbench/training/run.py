@@ -74,6 +74,7 @@ class Data:
     """What a run reads: its name as the user gave it, and the clips to train and to validate on.
 
     ``picture`` and ``normalisation`` are how both scale, cut and normalise frames, ``reading`` how they get them.
+    ``split_seed`` is the seed that divided the videos among both; None: that of the recipe.
     """
 
     source: str
@@ -82,6 +83,7 @@ class Data:
     picture: PictureSpec = PICTURE
     normalisation: Normalisation = NORMALISATION
     reading: Reading = READING
+    split_seed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,7 @@ def open_data(
         splits=splits,
         fixed=fixed,
     )
-    return Data(source, training, validation, picture, validation.transform.normalisation, reading)
+    return Data(source, training, validation, picture, validation.transform.normalisation, reading, recipe.seed)
 
 
 def train(
@@ -299,6 +301,7 @@ def train(
             data.normalisation,
             picture=data.picture,
             flow=data.reading.flow,
+            split_seed=None if data.split_seed == recipe.seed else data.split_seed,
         )
         weights: Weights = module.state_dict()
         if isinstance(start, FineTuning):

@@ -43,7 +43,7 @@ def score(
         size=(height, width),
         clip=checkpoint.clip,
         views=views,
-        seed=checkpoint.recipe.seed,
+        seed=checkpoint.data_seed,
         policy=policy,
         picture=checkpoint.picture,
         normalisation=checkpoint.normalisation,

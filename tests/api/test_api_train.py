@@ -253,7 +253,7 @@ def test_fine_tuning_tells_what_it_started_from(workspace: Workspace, trained: T
     tuned = hwbench.train(hwbench.TrainRequest(**values, epochs=1, out=Path("tuned")), workspace=workspace)
     assert (tuned.epochs, tuned.architecture) == (1, NETWORK)
     assert tuned.to_json()["top1_start"] == tuned.top1_start == start.top1
-    with pytest.raises(InvalidValue, match=r"was trained with seed 0, .* leave --seed out"):
+    with pytest.raises(InvalidValue, match=r"on data that seed 0 splits .* leave --seed out"):
         hwbench.train(hwbench.TrainRequest(**values, seed=1), workspace=workspace)
 
 
@@ -596,6 +596,13 @@ def test_another_seed_that_validates_on_what_the_weights_saw_is_told(workspace: 
     assert said[:2] == [[], []]
     (line,) = said[2]
     assert line.endswith("it is validated on videos that it was trained on; give --seed 0")
+
+    own, weights = load_checkpoint(first.checkpoint)
+    finalist = replace(own, recipe=replace(own.recipe, seed=2), split_seed=0)  # as a search trains it
+    given = save_checkpoint(tmp_path / "finalist.pt", finalist, weights).path
+    heard = Keeper()
+    hwbench.train(replace(request, weights=given, seed=2, out=tmp_path / "second"), heard, workspace=workspace)
+    assert [one for one in heard.lines if "seed" in one] == [line.replace(str(first.checkpoint), str(given))]
 
 
 def test_unreadable_videos_are_heard(workspace: Workspace, tmp_path: Path) -> None:

@@ -5,18 +5,21 @@ import math
 import shutil
 import zlib
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 
 from hwbench import Listener
-from hwbench.api.finalists import StudyFinalists, race_watch, video_results
+from hwbench.api.export_sources import source_of
+from hwbench.api.finalists import StudyFinalists, file_scores, race_watch, video_results
 from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.cli.search import _verdict
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
-from hwbench.data.video_scores import VideoScores
+from hwbench.data.video_scores import VideoScores, load_scores, save_scores
+from hwbench.deploy import open_validation
 from hwbench.errors import CheckFailed, InvalidFile, VideoError
 from hwbench.reports.result import read_result
 from hwbench.reports.search_sections import verdict
@@ -27,7 +30,7 @@ from hwbench.studies.race import BEATEN, FAILED, GOES_ON, HALVED, WINS, Finalist
 from hwbench.studies.race_workers import RaceWorkers
 from hwbench.studies.worker_pool import Workers
 from hwbench.testing.listeners import Keeper
-from hwbench.training import load_checkpoint
+from hwbench.training import load_checkpoint, score
 from hwbench.workspace import Workspace
 
 VIDEOS = 200
@@ -385,6 +388,34 @@ def test_finalists_leave_out_what_cannot_be_read(finalists, source, tmp_path, sc
     assert skipping.run_dir(key, 1) != strict.run_dir(key, 1)
     videos = len(list((folder / "val").rglob("*.mp4")))
     assert len(skipping(key, 1).results.hits) == videos - 1
+
+
+def test_what_becomes_of_a_finalist_is_judged_on_the_validation_videos_of_the_study(finalists, source, tmp_path):
+    """Class folders are split by the seed of the study, which is another than that of the finalist's weights."""
+    folder = tmp_path / "classes"
+    for name in ("grow", "shrink"):
+        (folder / name).mkdir(parents=True)
+        for file in sorted(Path(source).rglob(f"{name}/*.mp4")):
+            shutil.copy(file, folder / name / f"{file.parents[1].name}-{file.name}")
+    train = finalists("classes", score="int8")
+    train = replace(train, data=StudyData(train.workspace, str(folder), Fidelity(1)))
+    key = members(train)[0]
+    train(key, 1)
+    run_dir = train.run_dir(key, 1)
+    path, scored = run_dir / "checkpoint.pt", run_dir / "int8-executorch" / "scores.npz"
+    validated, judged_on = load_scores(run_dir / "scores.npz").videos, load_scores(scored).videos
+    assert judged_on == validated
+    _, tested = score(path, train.workspace)
+    assert tested.by_video.videos == validated
+    assert load_checkpoint(path)[0].data_seed == train.seed
+
+    of_another_split = replace(source_of(path), data_seed=train.own_seed)
+    other = open_validation(train.workspace, str(folder), of_another_split)
+    save_scores(scored, file_scores(next(scored.parent.glob("*.pte")), other))  # as an earlier version wrote them
+    assert load_scores(scored).videos != validated
+    assert not train.is_trained(key, 1)
+    assert train(key, 1).results.videos == load_scores(scored).videos == validated
+    assert train.is_trained(key, 1)
 
 
 def test_a_finalist_is_no_trial_again(finalists):

@@ -63,10 +63,18 @@ def test_a_clip_and_a_picture_of_another_code_base_are_kept(tmp_path: Path) -> N
     assert (loaded.clip, loaded.picture) == (clip, picture)
 
 
+def test_the_seed_that_split_the_data_is_kept_where_it_is_another(tmp_path: Path) -> None:
+    assert CHECKPOINT.data_seed == 2**60
+    saved = save_checkpoint(tmp_path / "file.pt", replace(CHECKPOINT, split_seed=0), WEIGHTS)
+    loaded, _ = load_checkpoint(saved.path)
+    assert (loaded, loaded.data_seed, loaded.recipe.seed) == (saved, 0, 2**60)
+
+
 def test_what_says_nothing_new_is_written_as_before(file: Path) -> None:
     meta = json.loads(torch.load(file, weights_only=True)["meta"])
     assert meta["clip"] == {"frames": 4, "stride": None, "span_s": 1.5}
     assert "picture" not in meta
+    assert "split_seed" not in meta
 
 
 def test_every_way_to_damage_it_names_the_file(file: Path) -> None:
