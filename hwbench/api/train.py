@@ -46,7 +46,8 @@ class TrainResult:
         steps: Steps of the optimizer.
         seconds: Wall time of all parts of the run.
         unreadable: Videos that could not be read.
-        top1_start: Top-1 of the checkpoint that fine-tuning started from; None without fine-tuning.
+        top1_start: Top-1 of the checkpoint that fine-tuning started from; None without fine-tuning, and where that
+            was tested on other videos or views.
         mean_ap: Mean average precision over the classes; None where a video has one class.
         finished_before: Nothing was left to train, the stored result is given back.
     """
@@ -78,7 +79,7 @@ class TrainResult:
             steps=int(metrics["steps"]),
             seconds=round(metrics["seconds"], 1),
             unreadable=tuple(sorted(stored.unreadable)),
-            top1_start=None if tuning is None else tuning.checkpoint.metrics["top1"],
+            top1_start=None if tuning is None else tuning.top1_before(stored),
             mean_ap=metrics.get("mean_ap"),
             finished_before=trained.finished_before,
         )
@@ -362,12 +363,12 @@ def _other_validation(checkpoint: Checkpoint, data: str) -> str:
 
 def _recipe(request: TrainRequest, tuning: FineTuning | None) -> Recipe:
     """The recipe; the seed of fine-tuning is that which split the data before, so that no validation video becomes a
-    training video.
+    training video. Test views are those of before unless others are asked for.
     """
     if tuning is None:
         return request.make_recipe()
-    before = tuning.checkpoint.data_seed
-    recipe = request.make_recipe(before)
+    before, start = tuning.checkpoint.data_seed, tuning.checkpoint.recipe
+    recipe = request.make_recipe(before, (start.test_clips, start.test_crops))
     if recipe.seed != before:
         raise InvalidValue(
             f"--seed: {tuning.checkpoint.path} was trained on data that seed {before} splits into training and "

@@ -83,8 +83,10 @@ class TrainRequest:
     seed: int | None = option(
         default=None, min=0, help="Of weights, order, clips, dropout; default: 0, with --qat as before."
     )
-    clips: int | None = option(default=None, min=1, help="Test clips per video; default: 1.")
-    crops: int | None = option(default=None, min=1, max=3, help="Test crops per clip: 1 (default) or 3.")
+    clips: int | None = option(default=None, min=1, help="Test clips per video; default: 1, with --qat as before.")
+    crops: int | None = option(
+        default=None, min=1, max=3, help="Test crops per clip: 1 (default) or 3; with --qat as before."
+    )
     variant: str = option(default=AUTO, help="With --qat: layout of convolutions over time.")
     span: str | None = option(default=None, help='Length of a clip, such as "2 s".')
     stride: int | None = option(default=None, min=1, help="Frames from one of a clip to the next.")
@@ -135,8 +137,12 @@ class TrainRequest:
                 "--variant goes with --qat; without it the original form is trained, which has no variants"
             )
 
-    def make_recipe(self, default_seed: int = 0) -> Recipe:
+    def make_recipe(self, default_seed: int = 0, default_views: tuple[int, int] = (1, 1)) -> Recipe:
         """Hyper-parameters of the run; what was not given is that of the recipe, or of fine-tuning with --qat.
+
+        Args:
+            default_seed: Where neither the request nor its recipe names one.
+            default_views: Test clips and crops, likewise.
 
         Raises:
             UnknownName: No such recipe or field.
@@ -160,7 +166,9 @@ class TrainRequest:
             "test_crops": self.crops,
         }
         given = {name: value for name, value in typed.items() if value is not None}
-        return file.with_default(seed=default_seed, **tuning).recipe({**parse_settings(self.settings), **given})
+        views = dict(zip(("test_clips", "test_crops"), default_views, strict=True))
+        file = file.with_default(seed=default_seed, **views, **tuning)
+        return file.recipe({**parse_settings(self.settings), **given})
 
 
 def check_crops(crops: int) -> None:

@@ -135,6 +135,22 @@ class FineTuning:
         """What tells this beginning from others, name -> text."""
         return self.quantization.facts()
 
+    def top1_before(self, tuned: Checkpoint) -> float | None:
+        """Top-1 of the start; None where it was tested on other videos, or other views of them, than ``tuned``."""
+        start = self.checkpoint
+        # Checkpoints of before do not tell their validation videos: the same split has the same training videos.
+        fact = VALIDATION if VALIDATION in start.facts and VALIDATION in tuned.facts else "data"
+        same = start.facts.get(fact) == tuned.facts.get(fact) and _test_views(start) == _test_views(tuned)
+        return start.metrics["top1"] if same else None
+
+
+def _test_views(checkpoint: Checkpoint) -> tuple[object, ...]:
+    """What of a video the metrics of a checkpoint were measured on."""
+    recipe, picture, clip = checkpoint.recipe, checkpoint.picture, checkpoint.network.input
+    transform = picture.test_transform if checkpoint.quantization is None else picture.fixed_transform
+    views = transform((clip.h, clip.w), recipe.test_crops, checkpoint.normalisation)
+    return views, recipe.test_clips, checkpoint.clip, checkpoint.flow
+
 
 def open_data(
     workspace: Workspace,

@@ -30,7 +30,7 @@ from hwbench.models import by_hand
 from hwbench.models.hand_weights import HandWeights
 from hwbench.specs import TensorSpec
 from hwbench.testing.listeners import Keeper
-from hwbench.training import Resources, TrainingProgress, load_checkpoint, save_checkpoint
+from hwbench.training import FineTuning, Resources, TrainingProgress, load_checkpoint, save_checkpoint
 from hwbench.training.quantized import Quantization
 from hwbench.training.recipe import LOSSES, OPTIMIZERS, PRECISIONS, Recipe
 from hwbench.training.run import initial
@@ -255,6 +255,41 @@ def test_fine_tuning_tells_what_it_started_from(workspace: Workspace, trained: T
     assert tuned.to_json()["top1_start"] == tuned.top1_start == start.top1
     with pytest.raises(InvalidValue, match=r"on data that seed 0 splits .* leave --seed out"):
         hwbench.train(hwbench.TrainRequest(**values, seed=1), workspace=workspace)
+
+
+def test_fine_tuning_is_compared_with_the_same_views_of_the_same_videos(
+    workspace: Workspace, trained: Trained, tmp_path: Path
+) -> None:
+    """The start is a finalist of a search, whose data has another seed than its weights."""
+    class_folders(workspace, tmp_path / "data", "grow", "shrink")
+    request = replace(REQUEST, data=str(tmp_path / "data"), epochs=1, batch_size=4, clips=2, crops=3)
+    first = hwbench.train(replace(request, out=tmp_path / "run"), workspace=workspace)
+    own, weights = load_checkpoint(first.checkpoint)
+    finalist = replace(own, recipe=replace(own.recipe, seed=2), split_seed=0)
+    start = save_checkpoint(tmp_path / "finalist.pt", finalist, weights)
+    tuning = replace(request, architecture=str(start.path), data=None, qat=True, clips=None, crops=None)
+    same = hwbench.train(replace(tuning, out=tmp_path / "same"), workspace=workspace)
+    tuned = load_checkpoint(same.checkpoint)[0]
+    assert (tuned.recipe.test_clips, tuned.recipe.test_crops, tuned.data_seed) == (2, 3, 0)
+    assert tuned.facts["data"] == own.facts["data"]
+    assert same.to_json()["top1_start"] == same.top1_start == own.metrics["top1"]
+
+    class_folders(workspace, tmp_path / "others", "grow", "shrink")
+    for file in sorted((tmp_path / "others").glob("*/*.mp4")):
+        file.rename(file.with_name(f"other-{file.name}"))
+    others = {"clips": {"clips": 3}, "crops": {"crops": 1}, "videos": {"data": str(tmp_path / "others")}}
+    for name, how in others.items():
+        other = hwbench.train(replace(tuning, **how, out=tmp_path / name), workspace=workspace)
+        assert other.top1_start is None, name
+        assert "top1_start" not in other.to_json()
+
+    before = FineTuning.of(start.path)
+    without = {name: fact for name, fact in own.facts.items() if name != "validation"}
+    old = replace(before, checkpoint=replace(before.checkpoint, facts=without))  # as it was written once
+    assert old.top1_before(tuned) == own.metrics["top1"]
+    assert old.top1_before(load_checkpoint(tmp_path / "videos" / "checkpoint.pt")[0]) is None
+    larger = replace(before, checkpoint=replace(before.checkpoint, picture=PictureSpec(test_scale=1.14)))
+    assert larger.top1_before(replace(tuned, picture=PictureSpec(test_scale=1.14))) is None
 
 
 @pytest.mark.parametrize("crops", [1, 3])
@@ -672,6 +707,8 @@ def test_what_a_request_allows_is_what_the_library_allows() -> None:
     assert hwbench.TrainRequest(architecture=NETWORK).make_recipe() == Recipe()
     tuned = hwbench.TrainRequest(architecture=NETWORK, qat=True).make_recipe(3)
     assert (tuned.epochs, tuned.learning_rate, tuned.seed) == (QAT_EPOCHS, QAT_RATE, 3)
+    asked = hwbench.TrainRequest(architecture=NETWORK, qat=True, crops=1).make_recipe(3, (10, 3))
+    assert (asked.test_clips, asked.test_crops) == (10, 1)
 
 
 def test_decoded_videos_on_the_disk_change_no_step(workspace: Workspace, trained: Trained, tmp_path: Path) -> None:
