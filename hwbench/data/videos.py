@@ -17,6 +17,8 @@ from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 _VAL_SHARE = 0.2
 # Names of files need not be UTF-8; digests of those that are do not change.
 _ANY_NAME = "surrogateescape"
+# Stands for the class of videos that show none.
+_NO_CLASS = ""
 _Value = TypeVar("_Value")
 
 
@@ -130,7 +132,8 @@ def read_splits(path: str | Path, *, reader: Reader | None = None, seed: int = 0
     Args:
         path: A folder or a file.
         reader: Knows the layout; None: the first of hwbench's own that recognises the path.
-        seed: Chooses the fifth of each class that is for validation, where the data set does not say.
+        seed: Chooses the fifth of each class, and of the videos without one, that is for validation, where the data
+            set does not say.
 
     Raises:
         UnknownName: There is no such path.
@@ -208,18 +211,18 @@ def _listed(root: Path, videos: Listed, classes: tuple[str, ...], *, directional
 def _split(videos: Listed, path: Path, seed: int) -> tuple[Listed, Listed]:
     """Of each class the fifth whose digests come first, at least one video where the class has two.
 
-    Groups stay together: of a class with groups, whole groups are taken, and with several classes to a group the group
+    Videos that show no class are drawn as a class of their own, after the others. Groups stay together: of a class with groups, whole groups are taken, and with several classes to a group the group
     is on the side that its first class chose.
     """
     root = path if path.is_dir() else path.parent
     names = [video.group or _source_name(video, root) for video in videos]
     by_label: dict[str, set[str]] = {}
     for name, video in zip(names, videos):
-        for label in video.labels:
+        for label in video.labels or (_NO_CLASS,):
             by_label.setdefault(label, set()).add(name)
     val: set[str] = set()
     train: set[str] = set()
-    for label in sorted(by_label):
+    for label in sorted(by_label, key=lambda one: (one == _NO_CLASS, one)):
         members = by_label[label]
         count = max(1, round(_VAL_SHARE * len(members))) if len(members) > 1 else 0
         chosen = sorted(members, key=lambda name: (_digest(name, seed), name))

@@ -148,6 +148,16 @@ def test_the_split_is_the_one_of_before(tmp_path: Path, videos: int, classes: in
         assert splits.train.paths == tuple(video.path for video in listed if video.group not in val)
 
 
+def test_a_fifth_of_the_videos_without_a_class_is_validated_on(tmp_path: Path) -> None:
+    labels = [("a",)] * 10 + [("b",)] * 10 + [()] * 80
+    listed = [ListedVideo(tmp_path / f"{i}.mp4", label) for i, label in enumerate(labels)]
+    splits = splits_of(Listing(tuple(listed)), tmp_path)
+    assert (splits.train.labels.count(()), splits.val.labels.count(())) == (64, 16)
+    shown = splits_of(Listing(tuple(listed[:20])), tmp_path)
+    assert shown.val.paths == splits.val.paths[:4]
+    assert splits.val.labels[4:] == ((),) * 16
+
+
 class CountedName(str):
     """A group whose comparisons are counted; two have the same hash, so that a set that it joins compares it."""
 
