@@ -114,8 +114,8 @@ class VideoList:
 
 @dataclass(frozen=True)
 class Splits:
-    """Videos to train on and videos to validate on, with the same classes; ``notes`` are those of the listing, and
-    that there is one class only.
+    """Videos to train on and videos to validate on, with the same classes; ``notes`` are those of the listing, that
+    there is one class only, and which classes a drawn split leaves no video to train on.
     """
 
     train: VideoList
@@ -169,11 +169,12 @@ def splits_of(listing: Listing, path: Path, *, seed: int = 0) -> Splits:
     if len({isinstance(video.label, str) for video in (*train, *val)}) > 1:
         raise InvalidFile(f"{path}: some videos have one class and others a list of classes; expected one form")
     root = path if path.is_dir() else path.parent
-    note = one_class(classes, listing.train)
+    drawn = listing.val is None
+    notes = (one_class(classes, listing.train), _untrained(labels - _labels(train)) if drawn else "")
     return Splits(
         _listed(root, train, classes, directional=listing.directional),
         _listed(root, val, classes, directional=listing.directional),
-        (*listing.notes, *([note] if note else [])),
+        (*listing.notes, *filter(None, notes)),
     )
 
 
@@ -184,6 +185,15 @@ def one_class(classes: Sequence[str], videos: Listed) -> str:
     return (
         f"one class only, {classes[0]!r}: any network is right about it; give the folder that holds the folders of the "
         "classes, or a list with all of them"
+    )
+
+
+def _untrained(classes: set[str]) -> str:
+    """That a drawn split leaves classes without a video to train on, in one line; empty for no classes."""
+    names = ", ".join([*map(repr, sorted(classes)[:5]), *(["..."] if len(classes) > 5 else [])])
+    return names and (
+        f"no video is left to train on of {names}: whatever is validated on takes a class away; say in the data set "
+        "what to validate on"
     )
 
 
@@ -211,25 +221,19 @@ def _listed(root: Path, videos: Listed, classes: tuple[str, ...], *, directional
 def _split(videos: Listed, path: Path, seed: int) -> tuple[Listed, Listed]:
     """Of each class the fifth whose digests come first, at least one video where the class has two.
 
-    Videos that show no class are drawn as a class of their own, after the others. Groups stay together: of a class with groups, whole groups are taken, and with several classes to a group the group
-    is on the side that its first class chose.
+    Videos that show no class are drawn as a class of their own, after the others. Groups stay together: of a class with
+    groups, whole groups are taken, and with several classes to a group the group is on the side that its first class
+    chose. What would leave a class without a video to train on is passed over, unless none was left to validate on.
     """
     root = path if path.is_dir() else path.parent
     names = [video.group or _source_name(video, root) for video in videos]
-    by_label: dict[str, set[str]] = {}
+    members: dict[str, set[str]] = {}
+    labels: dict[str, set[str]] = {}
     for name, video in zip(names, videos):
         for label in video.labels or (_NO_CLASS,):
-            by_label.setdefault(label, set()).add(name)
-    val: set[str] = set()
-    train: set[str] = set()
-    for label in sorted(by_label, key=lambda one: (one == _NO_CLASS, one)):
-        members = by_label[label]
-        count = max(1, round(_VAL_SHARE * len(members))) if len(members) > 1 else 0
-        chosen = sorted(members, key=lambda name: (_digest(name, seed), name))
-        decided = sum(name in val for name in members)
-        undecided = [name for name in chosen if name not in val and name not in train]
-        val.update(undecided[: max(0, count - decided)])
-        train |= members - val
+            members.setdefault(label, set()).add(name)
+            labels.setdefault(name, set()).add(label)
+    val = _validated(members, seed, labels) or _validated(members, seed, {})
     if not val:
         raise InvalidFile(
             f"{path}: no class has two videos, so none is left to validate on; make train/ and val/ folders"
@@ -238,6 +242,32 @@ def _split(videos: Listed, path: Path, seed: int) -> tuple[Listed, Listed]:
         [video for name, video in zip(names, videos) if name not in val],
         [video for name, video in zip(names, videos) if name in val],
     )
+
+
+def _validated(members: Mapping[str, set[str]], seed: int, keeping: Mapping[str, set[str]]) -> set[str]:
+    """The names to validate on.
+
+    Args:
+        members: The names of each class.
+        seed: Orders the names.
+        keeping: Of a name, the classes which it may not take the last name to train on from.
+    """
+    val: set[str] = set()
+    train: set[str] = set()
+    left = {label: len(names) for label, names in members.items()}
+    for label in sorted(members, key=lambda one: (one == _NO_CLASS, one)):
+        names = members[label]
+        count = max(1, round(_VAL_SHARE * len(names))) if len(names) > 1 else 0
+        wanted = count - sum(name in val for name in names)
+        for name in sorted(names - val - train, key=lambda name: (_digest(name, seed), name)):
+            labels = keeping.get(name, set())
+            if wanted > 0 and all(left[one] > 1 for one in labels):
+                val.add(name)
+                wanted -= 1
+                for one in labels:
+                    left[one] -= 1
+        train |= names - val
+    return val
 
 
 def _source_name(video: ListedVideo, root: Path) -> str:

@@ -112,15 +112,23 @@ def test_plain_class_folders_are_split_by_the_seed(tmp_path: Path) -> None:
 
 
 def validation_names(listed: list[ListedVideo], seed: int) -> set[str]:
-    """The groups to validate on by the definition, a label at a time; each video has a group."""
+    """The groups to validate on by the definition, a label at a time; each video has a group.
+
+    A group without which a class has nothing to train on is passed over.
+    """
+    classes = sorted({label for video in listed for label in video.labels})
     val: set[str] = set()
     train: set[str] = set()
-    for label in sorted({label for video in listed for label in video.labels}):
+    for label in classes:
         members = sorted({video.group for video in listed if label in video.labels})
         count = max(1, round(0.2 * len(members))) if len(members) > 1 else 0
         chosen = sorted(members, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).hexdigest())
         decided = sum(name in val for name in members)
-        val |= set([name for name in chosen if name not in val | train][: max(0, count - decided)])
+        for name in chosen:
+            trained = {one for video in listed if video.group not in val | {name} for one in video.labels}
+            if decided < count and name not in val | train and len(trained) == len(classes):
+                val.add(name)
+                decided += 1
         train |= set(members) - val
     return val
 
@@ -156,6 +164,31 @@ def test_a_fifth_of_the_videos_without_a_class_is_validated_on(tmp_path: Path) -
     shown = splits_of(Listing(tuple(listed[:20])), tmp_path)
     assert shown.val.paths == splits.val.paths[:4]
     assert splits.val.labels[4:] == ((),) * 16
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_class_of_one_group_or_of_few_videos_is_trained_on(tmp_path: Path, seed: int) -> None:
+    rows = [(f"p{person}", label) for person in range(10) for label in ("run", "sit", "walk")]
+    rows += [("p3", "wave")] * 2
+    groups = [ListedVideo(tmp_path / f"{i}.mp4", label, group=group) for i, (group, label) in enumerate(rows)]
+    rare = [ListedVideo(tmp_path / f"{i}.mp4", ("a", "rare")[: 1 + (i in (4, 17))]) for i in range(40)]
+    for listed, count in ((groups, 6), (rare, 8)):
+        splits = splits_of(Listing(tuple(listed)), tmp_path, seed=seed)
+        trained = [video for video in listed if video.path in splits.train.paths]
+        assert {label for video in trained for label in video.labels} == set(splits.train.classes)
+        assert (len(splits.val), splits.notes) == (count, ())
+
+
+def test_a_split_that_takes_a_class_away_is_told(tmp_path: Path) -> None:
+    rows = [("one", "run"), ("one", "sit"), ("two", "run"), ("two", "walk")]
+    listed = [ListedVideo(tmp_path / f"{i}.mp4", label, group=group) for i, (group, label) in enumerate(rows)]
+    splits = splits_of(Listing(tuple(listed)), tmp_path)
+    lost = {"sit", "walk"} - {splits.train.classes[label] for label in splits.train.labels}
+    (note,) = splits.notes
+    assert note == (
+        f"no video is left to train on of {lost.pop()!r}: whatever is validated on takes a class away; say in the data "
+        "set what to validate on"
+    )
 
 
 class CountedName(str):
