@@ -57,6 +57,15 @@ def beside(source: VideoSource, root: Path | None) -> Path:
     return place if root is None else root / place.name
 
 
+def places_beside(source: VideoSource, root: Path | None) -> tuple[Path, ...]:
+    """Where what belongs to a video is looked for, without an ending: ``root/CLASS/NAME`` before ``root/NAME``.
+
+    CLASS is the folder that the video lies in; beside the video is the one place where ``root`` is None.
+    """
+    place = beside(source, root)
+    return (place,) if root is None else (root / beside(source, None).parent.name / place.name, place)
+
+
 def _without_ending(source: VideoSource) -> Path:
     """The path of a video without its ending. Members of archives lie as if unpacked there, rows beside their table."""
     match source:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from hwbench.data.audio import AudioWindow, read_sound
-from hwbench.data.clip_places import ClipPlace, beside
+from hwbench.data.clip_places import ClipPlace, places_beside
 from hwbench.data.flow import FlowFolder
 from hwbench.data.flow_cache import FlowCache
 from hwbench.data.flow_views import FlowView
@@ -80,16 +80,17 @@ class Imu:
 
     Attributes:
         spec: What is in the files.
-        folder: Where they lie; None: beside the videos.
+        folder: Where they lie, as ``CLASS/NAME.csv`` or ``NAME.csv``, CLASS being the folder that the video lies in;
+            None: beside the videos.
     """
 
     spec: ImuSpec = field(default_factory=ImuSpec)
     folder: Path | None = None
 
     def read(self, place: ClipPlace, view: FlowView, rng: np.random.Generator | None) -> Track:
-        name = beside(place.source, self.folder)
-        file, count = name.with_name(f"{name.name}.csv"), self.spec.readings
-        if not file.exists():
+        files = (one.with_name(f"{one.name}.csv") for one in places_beside(place.source, self.folder))
+        file, count = next((one for one in files if one.exists()), None), self.spec.readings
+        if file is None:
             return Track(torch.zeros(1, len(self.spec.columns), count), torch.zeros(1, count, dtype=torch.bool))
         try:
             part = read_imu(file, self.spec).part(place.start_s, place.start_s + place.span_s, count)
@@ -115,11 +116,8 @@ class FlowFiles:
 
     def folder(self, source: VideoSource) -> FlowFolder | None:
         """The flow of a video; None where it has none."""
-        folder = beside(source, self.root)
-        if self.root is not None:
-            own = self.root / beside(source, None).parent.name / folder.name
-            folder = own if own.is_dir() else folder
-        return FlowFolder(folder, self.across, self.down) if folder.is_dir() else None
+        folder = next((one for one in places_beside(source, self.root) if one.is_dir()), None)
+        return None if folder is None else FlowFolder(folder, self.across, self.down)
 
 
 @dataclass(frozen=True)

@@ -242,6 +242,18 @@ def test_files_with_an_exclamation_mark_have_readings_and_flow_of_their_own(film
         assert FlowFiles(tmp_path).folder(FileSource(path)) == FlowFolder(path.with_suffix(""))
 
 
+def test_readings_in_a_folder_of_their_own_are_those_of_the_class(films: Path, tmp_path: Path) -> None:
+    for number, label in enumerate(CLASSES):
+        (tmp_path / label).mkdir()
+        write_readings(tmp_path / label / "0.csv", np.full(200, number + 1))
+    for number in range(4):
+        write_readings(tmp_path / f"{number}.csv", np.full(200, 9))
+    dataset = training(films, Modalities(imu=Imu(IMU.spec, tmp_path)))
+    for index, path in enumerate(dataset.videos.paths):
+        value = CLASSES.index(path.parent.name) + 1 if path.stem == "0" else 9
+        assert dataset[index].tracks["imu"].values.unique().tolist() == [value]
+
+
 @pytest.fixture
 def flow_frames(tmp_path: Path) -> VideoList:
     """Frames of noise as images, whose flow has the codes of their red: what is done to one shows in the other."""
