@@ -88,6 +88,11 @@ class Sound:
         mean: Samples = self.samples.mean(axis=0, dtype=np.float32)
         return mean
 
+    def until(self, count: int) -> Sound:
+        """The same with zeros that are no sound behind the first ``count`` samples."""
+        kept = np.arange(len(self.valid)) < count
+        return Sound(self.samples * kept, self.valid & kept, self.rate)
+
 
 def read_sound(source: MediaSource | Path, window: AudioWindow) -> Sound:
     """The sound of a window, with the channels of the file, resampled by FFmpeg where its rate is another.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -28,6 +29,8 @@ class ClipPlace:
         start_s: When its first frame begins, in seconds from the first frame of the video.
         span_s: Seconds that it covers, also where the video ends before.
         origin_s: The time stamp of the first frame of the video, which other streams of its file count by.
+        end_s: When what the label is about ends, in seconds from the first frame of the video; None: with the video, or
+            behind it.
     """
 
     source: VideoSource
@@ -37,6 +40,7 @@ class ClipPlace:
     start_s: Fraction
     span_s: Fraction
     origin_s: Fraction
+    end_s: Fraction | None = None
 
     @classmethod
     def of(
@@ -48,7 +52,16 @@ class ClipPlace:
         begins = int(within.pts[0] if segments else info.pts[indices[0]])
         span_s = within.duration * within.time_base if segments else span_of(within, spec)
         origin_s = int(info.pts[0]) * info.time_base
-        return cls(source, part, info.num_frames, indices, begins * info.time_base - origin_s, span_s, origin_s)
+        start_s, end_s = begins * info.time_base - origin_s, None
+        if part.end < info.num_frames:
+            end_s = int(info.pts[part.end]) * info.time_base - origin_s
+        return cls(source, part, info.num_frames, indices, start_s, span_s, origin_s, end_s)
+
+    def before_end(self, count: int, first_s: Fraction, step_s: Fraction) -> int:
+        """How many of ``count`` moments, from ``first_s`` on and ``step_s`` apart, lie before ``end_s``."""
+        if self.end_s is None:
+            return count
+        return min(max(0, math.ceil((self.end_s - first_s) / step_s)), count)
 
 
 def beside(source: VideoSource, root: Path | None) -> Path:

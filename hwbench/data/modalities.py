@@ -2,12 +2,14 @@
 
 ``TrainingClips`` and ``TestClips`` choose a clip by its frames, as they always do; its start and its length in seconds
 decide what is read of everything else. A modality that is asked for is in every sample: where a video has none of it,
-there are zeros, and ``Track.valid`` says so. Files that are there and damaged are failures, as unreadable videos are.
+there are zeros, and ``Track.valid`` says so. Sound and readings end with the part that a label is about. Files that are
+there and damaged are failures, as unreadable videos are.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Protocol
 
@@ -65,6 +67,9 @@ class Audio:
         frames = self.mel.frames(window.count)
         values, valid = torch.zeros(self.mel.mels, frames), torch.zeros(frames, dtype=torch.bool)
         sound = read_sound(place.source, window) if isinstance(place.source, MediaSource) else None
+        if sound is not None:
+            first_s = Fraction(window.first, window.rate) - place.origin_s
+            sound = sound.until(place.before_end(window.count, first_s, Fraction(1, window.rate)))
         if sound is not None and sound.present:
             values = (self.mel(torch.from_numpy(sound.mono())) - self.mean) / self.deviation
             if self.augment is not None and rng is not None:
@@ -96,7 +101,8 @@ class Imu:
             part = read_imu(file, self.spec).part(place.start_s, place.start_s + place.span_s, count)
         except InvalidFile as error:
             raise VideoError(str(error)) from None
-        return Track(torch.from_numpy(part.readings)[None], torch.from_numpy(part.valid)[None])
+        inside = np.arange(count) < place.before_end(count, place.start_s, place.span_s / count)
+        return Track(torch.from_numpy(part.readings * inside)[None], torch.from_numpy(part.valid & inside)[None])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,16 @@ from torch import nn
 from torchvision.io import encode_png, write_png
 from video_files import MakeVideo
 
-from hwbench.data import ClipSpec, TestClips, TestTransform, TrainingClips, augmentation, collate, read_splits
+from hwbench.data import (
+    ClipSpec,
+    TestClips,
+    TestTransform,
+    TrainingClips,
+    augmentation,
+    collate,
+    listing_of,
+    read_splits,
+)
 from hwbench.data.archives import ArchiveMember, MemorySource
 from hwbench.data.arrow import RowSource
 from hwbench.data.clip_places import beside
@@ -27,7 +36,7 @@ from hwbench.data.modalities import Audio, FlowFiles, Imu, Modalities, OpticalFl
 from hwbench.data.readers import get
 from hwbench.data.spec_augment import SpecAugment
 from hwbench.data.transforms import RandomResizedCrop, Resize, ScaleJitter, TrainTransform
-from hwbench.data.videos import VideoList
+from hwbench.data.videos import VideoList, splits_of
 from hwbench.errors import InvalidValue, VideoError
 
 RATE, FPS = 16000, 25
@@ -252,6 +261,31 @@ def test_readings_in_a_folder_of_their_own_are_those_of_the_class(films: Path, t
     for index, path in enumerate(dataset.videos.paths):
         value = CLASSES.index(path.parent.name) + 1 if path.stem == "0" else 9
         assert dataset[index].tracks["imu"].values.unique().tolist() == [value]
+
+
+def test_sound_and_readings_end_with_the_part_that_is_labelled(tmp_path: Path) -> None:
+    """The first part ends after 0.4 s, and its clip covers 1.2 s."""
+    for name in "vw":
+        pictures = np.zeros((2 * FPS, 32, 32, 3), np.uint8)
+        path = write_film(tmp_path / f"{name}.mkv", pictures, sine(RATE, 3), fps=FPS, late=7)
+        write_readings(path.with_suffix(".csv"), np.repeat([1.0, -1.0], (40, 160)))
+    rows = [{"path": f"{name}.mkv", "label": "one", "end_s": 0.4} for name in "vw"]
+    rows += [{"path": f"{name}.mkv", "label": "other", "start_s": 0.4} for name in "vw"]
+    videos = splits_of(listing_of(rows, tmp_path), tmp_path).train
+    modalities = Modalities(audio=Audio(MEL), imu=IMU)
+    test = TestClips(videos, ClipSpec(8, span_s=1.2), TestTransform((16, 16)), modalities=modalities)
+    tracks = {videos.classes[label]: test[index].tracks for index, label in enumerate(videos.labels)}
+    imu, audio = tracks["one"]["imu"], tracks["one"]["audio"]
+    inside = 14  # 0 to 13 of steps of 0.03 s
+    assert imu.valid[0].tolist() == [True] * inside + [False] * (40 - inside)
+    assert imu.values[0, 0, inside:].unique().tolist() == [0]
+    assert (imu.values[0, 0, : inside - 1] > 0).all()
+    frames = RATE * 4 // 10 // MEL.hop
+    assert audio.valid[0].tolist() == [True] * frames + [False] * (121 - frames)
+    assert not audio.values[0, :, frames:].any()
+    assert audio.values[0, :, :frames].any()
+    for key, track in tracks["other"].items():
+        assert track.valid.all(), key
 
 
 @pytest.fixture
