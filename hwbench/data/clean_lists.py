@@ -189,6 +189,21 @@ def numbers_note(listing: DataListing, out: Path) -> str:
     )
 
 
+def untrained_classes(videos: Sequence[SplitVideo], out: Path, *, parts: bool) -> frozenset[str]:
+    """Classes of which two lists cannot hold the videos to validate on, since they have none to train on.
+
+    Args:
+        videos: What to list; ``check_target`` has found their labels fit for lists.
+        out: A list file, or a folder.
+        parts: Whether tables are written, which have the classes of both sides.
+    """
+    if parts or is_list_file(out):
+        return frozenset()
+    sides = {side: {video.listed.labels[0] for video in videos if video.split == side} for side in ("train", "val")}
+    trained = {*class_names(set(map(_without_blanks, sides["train"])), out)}
+    return frozenset(label for label in sides["val"] if _without_blanks(label) not in trained)
+
+
 def is_list_file(out: Path) -> bool:
     """Whether a path is meant as a list file, not as a folder for two of them."""
     return out.suffix.lower() in _LIST_ENDS

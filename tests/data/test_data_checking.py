@@ -432,6 +432,30 @@ def test_lists_that_number_classes_in_another_way_are_told(
     assert heard.lines == [note] * told
 
 
+@pytest.mark.parametrize("side", ["train", "val"])
+def test_what_the_check_takes_from_lists_is_told(
+    workspace: Workspace, make_video: MakeVideo, clips: Path, tmp_path: Path, side: str
+) -> None:
+    """No video of the first class is fit, to train on or anywhere."""
+    for split in ("train", "val"):
+        make_video(f"clips/{split}/walk/{split}.mp4", count=32 + (split == "val"))
+    (clips / "train" / "jump" / "train.mp4").write_text("no video")
+    if side == "val":
+        (clips / "val" / "jump" / "val.mp4").write_text("no video")
+    heard, out = Hearing(), tmp_path / "clean"
+    request = hwbench.CheckDataRequest(data=str(clips), out=out, jobs=0)
+    result = hwbench.check_data(request, heard, workspace=workspace)
+    splits = read_splits(out)
+    assert (splits.train.classes, splits.val.labels) == (("run", "walk"), (0, 1))
+    assert result.clean == {"train": 2, "val": 2}
+    left_out = (
+        f"{out}: val.txt leaves out 1 of its videos: no video to train on is fit of 'jump', and two lists have no "
+        "classes but those to train on"
+    )
+    assert heard.lines[:-1] == [left_out] * (side == "train")
+    assert heard.lines[-1].startswith(f"{out}: lists number the classes that have videos, names alphabetically")
+
+
 def test_one_list_is_written_where_the_split_is_drawn(
     workspace: Workspace, make_video: MakeVideo, tmp_path: Path
 ) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from hwbench.data.findings import DataFinding
+    from hwbench.data.listings import DataListing, SplitVideo
     from hwbench.workspace import Workspace
 
 DATA_HELP = "synthetic, a folder of class folders, a list, or READER:PATH?OPTION=VALUE."
@@ -118,7 +120,8 @@ def check_data(
 
     Args:
         request: Which data set, and how thoroughly.
-        listener: Hears how many files are done, and where lists give classes other numbers.
+        listener: Hears how many files are done, where lists give classes other numbers, and of which classes they
+            leave out the videos to validate on.
         workspace: Keeps what was found out of each file; default: the one around the current folder.
 
     Raises:
@@ -129,7 +132,7 @@ def check_data(
         WorkspaceError: The workspace or the lists cannot be written.
     """
     from hwbench.data.checking import check_listing
-    from hwbench.data.clean_lists import check_own_lists, check_target, has_parts, numbers_note, write_lists
+    from hwbench.data.clean_lists import check_own_lists, check_target, has_parts, numbers_note
     from hwbench.data.flow_check import with_flow
     from hwbench.data.flow_stream import FlowStream
     from hwbench.data.listings import open_listing
@@ -156,19 +159,44 @@ def check_data(
     )
     if stream is not None:
         checked = with_flow(checked, stream)
+    clean = checked.clean
     lists: tuple[Path, ...] = ()
     if request.out is not None:
-        lists = write_lists(checked.clean, request.out, parts=has_parts(listing), directional=listing.directional)
+        clean, lists = _write_lists(listing, clean, request.out, listener)
     return CheckDataResult(
         data=request.data,
         ok=checked.ok,
         findings=checked.findings,
         videos=dict(Counter(video.split for video in listing.videos)),
         classes=len(listing.classes),
-        clean=dict(Counter(video.split for video in checked.clean)),
+        clean=dict(Counter(video.split for video in clean)),
         duration_s=round(checked.duration_s, 3),
         codecs=checked.counts("codec"),
         sizes=checked.sizes(),
         lists=lists,
         seconds=round(time.monotonic() - started, 1),
     )
+
+
+def _write_lists(
+    listing: DataListing, clean: Sequence[SplitVideo], out: Path, listener: Listener
+) -> tuple[tuple[SplitVideo, ...], tuple[Path, ...]]:
+    """Writes the videos that are fit; ``listener`` hears what is other in the lists than in the data set.
+
+    Returns:
+        The videos that are listed, and the files.
+    """
+    from hwbench.data.clean_lists import has_parts, numbers_note, untrained_classes, write_lists
+
+    parts = has_parts(listing)
+    untrained = untrained_classes(clean, out, parts=parts)
+    listed = tuple(video for video in clean if video.listed.labels[0] not in untrained)
+    if untrained:
+        listener.say(
+            f"{out}: val.txt leaves out {len(clean) - len(listed)} of its videos: no video to train on is fit of "
+            f"{', '.join(map(repr, sorted(untrained)))}, and two lists have no classes but those to train on"
+        )
+    note = numbers_note(replace(listing, videos=listed), out)
+    if note and not numbers_note(listing, out):
+        listener.say(note)
+    return listed, write_lists(listed, out, parts=parts, directional=listing.directional)
