@@ -6,10 +6,12 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
+import pandas
 import pytest
 from plugin_packages import offer
 
-from hwbench.data import open_splits
+from hwbench.data import listing_of, open_splits
 from hwbench.data.readers import OWN, reader_of, readers
 from hwbench.data.readers.folders import read_folder
 from hwbench.errors import InvalidFile, UnknownName
@@ -171,3 +173,33 @@ def test_a_class_of_a_prepared_folder_that_has_no_folder_any_more_is_told(tmp_pa
         f"{root}: classes without a folder keep their numbers: 'swim'; to drop them, which gives later classes other "
         "numbers, remove them from class_folders in prepared.json",
     )
+
+
+# Of four classes the second and the fourth.
+BITS = [0, 1, 0, 1]
+TWICE = r"label .*0.* names class 0 twice; expected a list of classes, not a 0 or 1 for each"
+
+
+def test_a_zero_or_one_for_each_class_is_no_list_of_classes(tmp_path: Path) -> None:
+    for label in (BITS, tuple(BITS), np.array(BITS), np.array(BITS, np.float32), [0, 0, 0, 0]):
+        with pytest.raises(InvalidFile, match=f"^rows:2: {TWICE}"):
+            listing_of([{"path": "a.mp4", "label": [2, 3, 3]}, {"path": "b.mp4", "label": label}])
+    frame = pandas.DataFrame({"path": ["a.mp4"], "label": [np.array(BITS)]})
+    with pytest.raises(InvalidFile, match=f"^rows:1: {TWICE}"):
+        listing_of(frame)
+    (tmp_path / "all.csv").write_text("path,label\na.mp4,0|1|0|1\n")
+    with pytest.raises(InvalidFile, match=f"all.csv:2: {TWICE}"):
+        readers.get("table")("|").read(tmp_path / "all.csv")
+    labels = ([0, 1], [2, 2, 1], ["run", "run"])
+    listed = [listing_of([{"path": "a.mp4", "label": label}]).train[0].label for label in labels]
+    assert listed == [("0", "1"), ("2", "1"), ("run",)]
+
+
+@pytest.mark.skipif(not find_spec("pyarrow"), reason=INSTALL)
+@pytest.mark.parametrize("reader", ["table", "huggingface"])
+def test_a_zero_or_one_for_each_class_of_a_parquet_file_is_refused(reader: str, tmp_path: Path) -> None:
+    paths = ["a.mp4", "b.mp4"]
+    rows = {"path": paths, "video": paths, "label": [[1, 0, 0, 0], BITS]}
+    pandas.DataFrame(rows).to_parquet(tmp_path / "train.parquet")
+    with pytest.raises(InvalidFile, match=r"train\.parquet.*: " + TWICE):
+        readers.get(reader)().read(tmp_path / "train.parquet")

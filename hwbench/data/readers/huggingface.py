@@ -20,7 +20,7 @@ from typing import Any
 from hwbench.data.arrow import ArrowTable, RowSource, open_table
 from hwbench.data.readers.annotations import read_object
 from hwbench.data.readers.base import ListedVideo, Listing, readers
-from hwbench.data.readers.lists import class_names
+from hwbench.data.readers.lists import class_names, fault_of_classes
 from hwbench.data.readers.sides import listed as in_words
 from hwbench.data.readers.sides import parted, side_of, side_of_word
 from hwbench.documents import read_json
@@ -155,6 +155,8 @@ def _class_names(table: ArrowTable, column: str) -> tuple[str, ...]:
 
 def _label(value: object, names: Sequence[str], place: str) -> str | tuple[str, ...]:
     if isinstance(value, list):
+        if fault := fault_of_classes(value):
+            raise InvalidFile(f"{place}: label {shown(value, 80)} {fault}")
         return tuple(dict.fromkeys(_class_name(one, names, place) for one in value))
     return _class_name(value, names, place)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from hwbench.data.readers.base import ListedVideo, Listing, readers
@@ -95,6 +96,15 @@ def listed_video(folder: Path, line: str) -> ListedVideo | None:
 def label_of(text: str) -> str:
     """A whole number without zeros in front, or the name as it is; numbers of 64 bits and more are no labels."""
     return str(int(text)) if re.fullmatch("-?[0-9]{1,18}", text) else text
+
+
+def fault_of_classes(names: Sequence[object]) -> str:
+    """What is wrong with the classes of one video, in words: a 0 or 1 for each class there is; empty: nothing."""
+    values = [str(name) for name in names]
+    repeated = next((value for value in sorted({*values}) if values.count(value) > 1), None)
+    if repeated is None or not {*values} <= {"0", "1"}:
+        return ""
+    return f"names class {repeated} twice; expected a list of classes, not a 0 or 1 for each"
 
 
 def class_names(labels: set[str], path: Path) -> tuple[str, ...]:

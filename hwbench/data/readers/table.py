@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from hwbench.data.readers.annotations import Row, table_rows
 from hwbench.data.readers.base import ListedVideo, Listing, Part, readers
 from hwbench.data.readers.directions import ANSWERS, DIRECTIONAL
-from hwbench.data.readers.lists import class_names, label_of
+from hwbench.data.readers.lists import class_names, fault_of_classes, label_of
 from hwbench.data.readers.sides import TEST, TRAIN, VAL, side_files, side_of_word
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency
 from hwbench.printable import from_cell, shown
@@ -81,7 +81,7 @@ def listing_of(rows: DataFrame | Iterable[Mapping[str, Any] | ListedVideo], root
 
     Args:
         rows: A DataFrame of pandas, or mappings, with the columns that are told above; a label may be a list of several
-            classes. Or ``ListedVideo`` themselves.
+            classes, not of a 0 or 1 for each. Or ``ListedVideo`` themselves.
         root: Folder to which paths are relative.
 
     Raises:
@@ -161,11 +161,17 @@ def _seconds(row: Row, column: str) -> Any:
 def _label(row: Row, separator: str) -> str | tuple[str, ...]:
     value = row.values.get("label")
     if isinstance(value, str) and separator:
-        return tuple(dict.fromkeys(label_of(word.strip()) for word in value.split(separator) if word.strip()))
-    if isinstance(value, list | tuple | set | frozenset) or (hasattr(value, "tolist") and not isinstance(value, Real)):
+        names = [label_of(word.strip()) for word in value.split(separator) if word.strip()]
+    elif isinstance(value, list | tuple | set | frozenset) or (
+        hasattr(value, "tolist") and not isinstance(value, Real)
+    ):
         values = sorted(value) if isinstance(value, set | frozenset) else list(value)  # type: ignore[arg-type]
-        return tuple(dict.fromkeys(_class_name(row, one) for one in values))
-    return _class_name(row, value)
+        names = [_class_name(row, one) for one in values]
+    else:
+        return _class_name(row, value)
+    if fault := fault_of_classes(names):
+        raise row.fault(f"label {shown(value, 80)} {fault}")
+    return tuple(dict.fromkeys(names))
 
 
 def _class_name(row: Row, value: object) -> str:
