@@ -194,14 +194,14 @@ def _conflicts(
 ) -> Iterator[tuple[int, DataFinding]]:
     """Copies under several labels, on whatever sides; none of them stays: nobody knows which label is right."""
     for copies in _copies(videos, members):
-        by_labels: dict[tuple[str, ...], int] = {}
+        by_labels: dict[frozenset[str], int] = {}
         for index in copies:
-            by_labels.setdefault(videos[index].listed.labels, index)
+            by_labels.setdefault(frozenset(videos[index].listed.labels), index)
         for index in copies if len(by_labels) > 1 else ():
             own = videos[index].listed.labels
-            labels, other = next((labels, one) for labels, one in by_labels.items() if labels != own)
+            other = next(one for labels, one in by_labels.items() if labels != {*own})
             cause = f"{_why(videos[index], videos[other], contents)} {videos[other].name} under another label: "
-            cause += f"{', '.join(own)} and {', '.join(labels)}"
+            cause += f"{', '.join(own)} and {', '.join(videos[other].listed.labels)}"
             yield index, _finding("conflict", videos[index], cause, dropped=True)
 
 

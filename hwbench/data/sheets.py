@@ -18,6 +18,9 @@ from hwbench.data.transforms import Normalisation
 from hwbench.data.videos import VideoList
 from hwbench.errors import VideoError
 
+# Stands for the class of videos that show none.
+_NO_CLASS = -1
+
 
 @dataclass(frozen=True)
 class ShownClip:
@@ -51,7 +54,7 @@ def show_videos(train: TrainingClips, test: TestClips, *, per_class: int, most_c
     Args:
         train: Gives random clips of the videos.
         test: Gives the fixed views of the same videos; the first view of the middle clip is shown.
-        per_class: Videos of a class.
+        per_class: Videos of a class, and of those without one.
         most_classes: Classes that are shown, in the order of their numbers.
     """
     return [_shown(train, test, index) for index in _chosen(train.videos, per_class, most_classes)]
@@ -105,13 +108,20 @@ def _coloured(flow: torch.Tensor) -> torch.Tensor:
 
 
 def _chosen(videos: VideoList, per_class: int, most_classes: int) -> Iterator[int]:
-    """Indices of the first videos of each class, class by class."""
-    members: dict[int, list[int]] = {label: [] for label in range(min(most_classes, len(videos.classes)))}
+    """Indices of the first videos of each class, class by class, and of those without one; each video once.
+
+    A video counts for all of its classes, and stands under the first of them that it is chosen for.
+    """
+    chosen: dict[int, list[int]] = {label: [] for label in (*range(min(most_classes, len(videos.classes))), _NO_CLASS)}
+    counts = dict.fromkeys(chosen, 0)
     for index, label in enumerate(videos.labels):
-        first = label if isinstance(label, int) else next(iter(label), -1)
-        if first in members and len(members[first]) < per_class:
-            members[first].append(index)
-    for indices in members.values():
+        shown = [one for one in ((label,) if isinstance(label, int) else label or (_NO_CLASS,)) if one in chosen]
+        lacking = [one for one in shown if counts[one] < per_class]
+        if lacking:
+            chosen[lacking[0]].append(index)
+            for one in shown:
+                counts[one] += 1
+    for indices in chosen.values():
         yield from indices
 
 

@@ -238,6 +238,18 @@ def test_activities_of_the_same_seconds_are_no_conflict(workspace: Workspace, tm
     assert (checked.findings, len(checked.clean)) == ((), 6)
 
 
+def test_the_order_of_several_classes_makes_no_conflict() -> None:
+    labels = (("run", "wave"), ("wave", "run"), ("wave",))
+    videos = [SplitVideo(ListedVideo(Path(f"{i}"), label), "train") for i, label in enumerate(labels)]
+    same = {video.source: Content("k", "the same bytes as") for video in videos}
+    facts = {video.source: PROBED for video in videos}
+    found = findings_of(listing(*videos[:2]), facts, same).findings
+    assert [(one.kind, one.video) for one in found if one.kind not in OF_CLASSES] == [("duplicate", "1")]
+    found = findings_of(listing(*videos), facts, same).findings
+    causes = [one.cause.partition("another label: ")[2] for one in found if one.kind == "conflict"]
+    assert causes == ["run, wave and wave", "wave, run and wave", "wave and run, wave"]
+
+
 def test_a_group_on_both_sides_is_a_leak_of_all_its_training_videos() -> None:
     videos = listing(listed("a", "train", group="p1"), listed("b", "train"), listed("c", "val", group="p1", row="l:3"))
     found = findings_of(videos, {video.source: PROBED for video in videos.videos}, {})

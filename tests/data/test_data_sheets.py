@@ -18,7 +18,7 @@ from hwbench.data.failures import FailurePolicy
 from hwbench.data.load_timing import STAGES, TimedVideoFile, time_stages, time_workers
 from hwbench.data.sheets import pictures_of, show_videos, train_clip, view_clip
 from hwbench.data.transforms import Normalisation, ScaleJitter, TestTransform
-from hwbench.data.videos import read_splits
+from hwbench.data.videos import VideoList, read_splits
 from hwbench.errors import VideoError
 from hwbench.reports.contact_sheet import sheet
 
@@ -72,6 +72,19 @@ def test_every_class_is_shown_with_labels_and_times(train: TrainingClips, test: 
     assert not re.search(r"(src|href)=\"(?!data:)", page)
     assert len(page) < 100_000
     assert len(show_videos(train, test, per_class=9, most_classes=1)) == 2
+
+
+def test_of_several_classes_each_is_shown_and_each_video_once(make_video: MakeVideo, tmp_path: Path) -> None:
+    """All show an adult, the second half running, and each third waving; the last two show nothing."""
+    path, clip = make_video("clip.mp4", count=8), ClipSpec(4, span_s=0.2)
+    labels = [(0, *(1,) * (i >= 6), *(2,) * (i % 3 == 2)) for i in range(12)] + [(), ()]
+    videos = VideoList(tmp_path, (path,) * len(labels), tuple(labels), ("adult", "run", "wave"))
+    train = TrainingClips(videos, clip, ScaleJitter((32, 32)))
+    test = TestClips(videos, clip, TestTransform((32, 32)), clips=1)
+    shown = [video.labels for video in show_videos(train, test, per_class=2, most_classes=9)]
+    assert shown == [("adult",)] * 2 + [("adult", "run")] * 2 + [("adult", "wave")] * 2 + [()] * 2
+    shown = [video.labels for video in show_videos(train, test, per_class=1, most_classes=1)]
+    assert shown == [("adult",), ()]
 
 
 def test_reading_is_timed_by_stage(train: TrainingClips) -> None:
