@@ -8,6 +8,7 @@ and gets the flow of the one before.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -68,6 +69,14 @@ class FlowFolder:
         except (OSError, ValueError, TypeError, KeyError):
             pass
         raise VideoError(f"{note}: expected a JSON object with a 'range_px' above 0")
+
+    def has_any(self) -> bool:
+        """Whether the folder is there and holds any flow, of the whole video or not."""
+        begins = (self.across, self.down)
+        try:
+            return any(name.endswith(ENDING) or name.startswith(begins) for name in os.listdir(self.folder))
+        except OSError:
+            return self.folder.is_dir()  # reading it says why it cannot be read
 
     def read(self, indices: tuple[int, ...], num_frames: int) -> Frames:
         """The codes of some frames, across and down: uint8 (T, H, W, 2).

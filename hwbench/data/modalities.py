@@ -121,9 +121,9 @@ class FlowFiles:
     down: str = "flow_y_"
 
     def folder(self, source: VideoSource) -> FlowFolder | None:
-        """The flow of a video; None where it has none."""
-        folder = next((one for one in places_beside(source, self.root) if one.is_dir()), None)
-        return None if folder is None else FlowFolder(folder, self.across, self.down)
+        """The flow of a video; None where it has no folder, or one without any flow, as one of its images may be."""
+        folders = (FlowFolder(one, self.across, self.down) for one in places_beside(source, self.root))
+        return next((one for one in folders if one.has_any()), None)
 
 
 @dataclass(frozen=True)

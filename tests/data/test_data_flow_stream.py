@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torchvision.io import write_png
 from video_files import write
 
 import hwbench
@@ -17,6 +18,7 @@ from hwbench.data.augmentations import augmentation
 from hwbench.data.flo_files import read_flo
 from hwbench.data.flow import NOTE, FlowFolder, codes_of
 from hwbench.data.flow_stream import FLOW_NORMALISATION, FlowStream, FlowTransform
+from hwbench.data.images import FrameFolder
 from hwbench.data.sheets import show_videos
 from hwbench.data.sources import open_decoder
 from hwbench.data.transforms import ScaleJitter
@@ -167,6 +169,16 @@ def test_a_video_without_flow_says_what_to_type(workspace: Workspace, tmp_path: 
     _, test = opened(workspace, flow=FlowStream(str(tmp_path / "elsewhere")))
     with pytest.raises(VideoError, match=r"\.mp4: no flow of it; .* --modality flow:tvl1"):
         test[0]
+
+
+def test_a_folder_of_images_without_flow_says_what_to_type(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "clip").mkdir()
+    for frame in range(4):
+        write_png(torch.zeros(3, *SIZE, dtype=torch.uint8), str(tmp_path / "clip" / f"img_{frame}.png"))
+    decoder = open_decoder(workspace, Reading(flow=BESIDE), 1)
+    said = r"clip: no flow of it; .* --modality flow:tvl1"
+    with decoder.open(FrameFolder(tmp_path / "clip")) as video, pytest.raises(VideoError, match=said):
+        video.read((0, 1))
 
 
 def test_decoded_videos_are_not_kept_of_flow(workspace: Workspace) -> None:

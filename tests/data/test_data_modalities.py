@@ -244,6 +244,7 @@ def test_files_with_an_exclamation_mark_have_readings_and_flow_of_their_own(film
             path.write_bytes((films / CLASSES[0] / "0.mp4").read_bytes())
             write_readings(path.with_suffix(".csv"), np.full(200, len(name)))
             path.with_suffix("").mkdir()
+            (path.with_suffix("") / "flow_x_1.jpg").write_bytes(b"not looked at")
     dataset = training(tmp_path, Modalities(imu=IMU))
     for index, path in enumerate(dataset.videos.paths):
         assert dataset[index].tracks["imu"].values.unique().tolist() == [len(path.stem)]
@@ -395,6 +396,21 @@ def test_flow_of_a_test_has_its_crops_and_normalised_values(flow_frames: VideoLi
     elsewhere = Modalities(flow=OpticalFlow(FlowFiles(Path("nowhere"))))
     missing = TestClips(flow_frames, ClipSpec(4, stride=1), TestTransform((16, 16), 3), modalities=elsewhere)[0]
     assert not missing.tracks["flow"].present.any()
+
+
+def test_images_without_flow_have_none_and_with_a_part_of_it_are_an_error(flow_frames: VideoList) -> None:
+    without, partly = (flow_frames.source(index) for index in (0, 1))
+    for source, kept in ((without, ()), (partly, ("flow_x_00001.png",))):
+        assert isinstance(source, FrameFolder)
+        for file in source.folder.glob("flow_*"):
+            if file.name not in kept:
+                file.unlink()
+    dataset = TestClips(
+        flow_frames, ClipSpec(4, stride=1), TestTransform((16, 16)), modalities=Modalities(flow=OpticalFlow())
+    )
+    assert not dataset[0].tracks["flow"].present.any()
+    with pytest.raises(VideoError, match="expected 7 images, as listed"):
+        dataset[1]
 
 
 def test_flow_follows_only_transforms_of_hwbench(flow_frames: VideoList) -> None:
