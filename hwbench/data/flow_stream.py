@@ -23,6 +23,7 @@ from hwbench.data.media import OpenVideo, VideoSource
 from hwbench.data.modalities import FlowFiles
 from hwbench.data.transforms import Normalisation, RandomResizedCrop, ScaleJitter, Size
 from hwbench.errors import InvalidValue, VideoError
+from hwbench.user_folders import with_home
 
 FLOW_CHANNELS = 2
 # From codes to shares of their range, -1 to 1; no motion is 0.
@@ -43,7 +44,7 @@ class FlowStream:
 
     @classmethod
     def parse(cls, text: str) -> FlowStream | None:
-        """What ``--modality`` says: None for ``rgb``.
+        """What ``--modality`` says: None for ``rgb``. ``~`` before a folder is the home of the user.
 
         Raises:
             InvalidValue: Another text, or a folder that is none.
@@ -58,9 +59,12 @@ class FlowStream:
             )
         if kind != "flow" or bool(colon) != bool(source):
             raise InvalidValue(f"--modality: expected {_FORMS}; got {text!r}")
-        if source and source.partition("=")[0] not in METHODS and not Path(source).is_dir():
+        if not source or source.partition("=")[0] in METHODS or Path(source).is_dir():
+            return cls(source)
+        folder = with_home(source)
+        if not folder.is_dir():
             raise InvalidValue(f"--modality: {source!r} is neither a folder nor a method; expected {_FORMS}")
-        return cls(source)
+        return cls(str(folder))
 
     def __str__(self) -> str:
         return f"flow:{self.source}" if self.source else "flow"

@@ -83,6 +83,16 @@ def test_another_text_is_refused_with_what_there_is(text: str) -> None:
         FlowStream.parse(text)
 
 
+def test_a_folder_may_lie_in_the_home_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "flow").mkdir()
+    assert (
+        FlowStream.parse("flow:~/flow") == FlowStream.parse(f"flow:{tmp_path}/flow") == FlowStream(f"{tmp_path}/flow")
+    )
+    with pytest.raises(InvalidValue, match="'~/other' is neither a folder nor a method"):
+        FlowStream.parse("flow:~/other")
+
+
 def test_pictures_are_no_stream_of_flow_and_sound_is_refused() -> None:
     assert FlowStream.parse("rgb") is None
     with pytest.raises(InvalidValue, match=r"modalities\.md"):
