@@ -51,6 +51,7 @@ class ImuSpec:
     normalised: bool = True
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(self.columns))  # recordings are kept by their spec: no list
         names = {*self.columns, self.time}
         if not self.columns or self.readings < 1 or self.time_unit_s <= 0 or len(names) != len(self.columns) + 1:
             raise InvalidValue(f"imu: expected columns, each once, readings and a unit of time above 0, got {self}")

@@ -102,6 +102,12 @@ def test_a_table_that_only_the_slow_way_reads_is_read(tmp_path: Path) -> None:
     assert read_imu(path, PLAIN).readings.tolist() == [[1, 2], [2, 3]]
 
 
+def test_columns_may_be_a_list(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "ms,x,y", "0,1,2")
+    spec = ImuSpec(columns=["x", "y"], time="ms", normalised=False)  # type: ignore[arg-type]
+    assert read_imu(path, spec).readings.tolist() == [[1, 2]]
+
+
 @pytest.mark.parametrize("wrong", [{"columns": ()}, {"columns": ("x", "x")}, {"readings": 0}, {"time": "accl_x"}])
 def test_what_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidValue, match="imu: expected"):
