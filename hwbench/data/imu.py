@@ -114,12 +114,20 @@ def _quickly(path: Path, spec: ImuSpec) -> _Values | None:
 
     names = [spec.time, *spec.columns]
     try:
-        frame = read_csv(path, usecols=names, dtype=np.float64, encoding="utf-8-sig")
+        index = False if _ends_with_comma(path) else None
+        frame = read_csv(path, usecols=names, dtype=np.float64, encoding="utf-8-sig", index_col=index)
     except (OSError, ValueError, OverflowError):  # pandas takes whole numbers beyond 64 bits for Python's
         return None
     values: _Values = frame[names].to_numpy()
     fine = len(values) and (np.abs(values) <= _LARGEST).all() and (np.diff(values[:, 0]) > 0).all()
     return values if fine else None
+
+
+def _ends_with_comma(path: Path) -> bool:
+    """Whether rows end with a comma and the names do not, in which case pandas takes the first column for an index."""
+    with path.open(encoding="utf-8-sig") as file:
+        lines = (text for line in file if (text := line.rstrip()))
+        return not next(lines, "").endswith(",") and next(lines, "").endswith(",")
 
 
 def _row_by_row(path: Path, spec: ImuSpec) -> _Values:

@@ -102,6 +102,16 @@ def test_a_table_that_only_the_slow_way_reads_is_read(tmp_path: Path) -> None:
     assert read_imu(path, PLAIN).readings.tolist() == [[1, 2], [2, 3]]
 
 
+@pytest.mark.parametrize("blank", [(), ("",)])
+def test_rows_that_end_with_a_comma_keep_their_columns(blank: tuple[str, ...], tmp_path: Path) -> None:
+    rows = [f"{number},{10 * number},{number % 3},{number % 5}," for number in range(20)]
+    path = written(tmp_path / "a.csv", "ms,us,x,y", *blank, *rows)
+    for columns, axes in ((("x",), slice(1)), (("x", "y"), slice(2))):
+        recording = read_imu(path, ImuSpec(columns, "ms", normalised=False))
+        np.testing.assert_allclose(recording.times_s, 0.001 * np.arange(20))
+        assert recording.readings.tolist() == [[number % 3, number % 5][axes] for number in range(20)]
+
+
 def test_columns_may_be_a_list(tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", "ms,x,y", "0,1,2")
     spec = ImuSpec(columns=["x", "y"], time="ms", normalised=False)  # type: ignore[arg-type]
