@@ -31,7 +31,7 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
@@ -45,10 +45,18 @@ if TYPE_CHECKING:
 Indices = tuple[int, ...]
 
 HWBENCH = "hwbench"
+# Frame rate of most videos of Kinetics, for a window in seconds that names none.
+_USUAL_FPS = 30
 
 
 class Convention(Protocol):
-    """How a code base chooses frames; indices come in the order of the clip and may repeat."""
+    """How a code base chooses frames; indices come in the order of the clip and may repeat.
+
+    Attributes:
+        includes_end: Whether the last frame of a clip is the last one of its window.
+    """
+
+    includes_end: ClassVar[bool]
 
     def check(self, spec: ClipSpec) -> None:
         """Raises InvalidValue for a clip that the convention does not know."""
@@ -81,8 +89,27 @@ def span_of(info: VideoInfo, spec: ClipSpec) -> Fraction:
     return spec.frames * (spec.stride or 1) * info.duration * info.time_base / info.num_frames
 
 
+def frame_distance(spec: ClipSpec) -> Fraction | None:
+    """Mean distance from one frame of a clip to the next, in a video that is long enough.
+
+    Returns:
+        Seconds where ``spec.span`` is known, else frames of the video; None where a clip covers the whole video. The
+        last frame of a window in seconds begins one frame of ``target_fps``, or of 30 per second, before its end.
+    """
+    if spec.span is None and spec.stride is None:
+        return None
+    length, last = spec.span, Fraction(1, spec.target_fps or _USUAL_FPS)
+    if length is None:
+        length, last = Fraction(spec.frames * (spec.stride or 1)), Fraction(1)
+    if conventions.get(spec.convention).includes_end and spec.frames > 1 and length > last:
+        return (length - last) / (spec.frames - 1)
+    return length / spec.frames
+
+
 class _ByLength:
     """What conventions share whose clips have a length, in frames of the video or in seconds."""
+
+    includes_end: ClassVar[bool] = False
 
     def check(self, spec: ClipSpec) -> None:
         if spec.span is None and spec.stride is None:
@@ -91,6 +118,8 @@ class _ByLength:
 
 class _ByStride:
     """What conventions share that count frames of the video and know no seconds."""
+
+    includes_end: ClassVar[bool] = False
 
     def check(self, spec: ClipSpec) -> None:
         if spec.stride is None or spec.target_fps is not None:
@@ -147,6 +176,8 @@ class PyTorchVideoClips(_ByLength):
     A window without a time stamp, which PyTorchVideo leaves out, gives the frame that is on screen.
     """
 
+    includes_end = True
+
     def random(self, info: VideoInfo, spec: ClipSpec, count: int, rng: np.random.Generator) -> tuple[Indices, ...]:
         last = float(self._last_start_s(info, spec))
         return tuple(self.starting(info, spec, Fraction(rng.uniform(0, last))) for _ in range(count))
@@ -175,6 +206,8 @@ class PyTorchVideoClips(_ByLength):
 @conventions.register("pyslowfast")
 class PySlowFastClips(_ByLength):
     """T places from the start to ``start + size - 1``, truncated and clamped; ``size`` is the span in frames."""
+
+    includes_end = True
 
     def random(self, info: VideoInfo, spec: ClipSpec, count: int, rng: np.random.Generator) -> tuple[Indices, ...]:
         room = float(self._room(info, spec))
@@ -287,6 +320,8 @@ class DenseClips(_ByStride):
 @conventions.register("segments")
 class SegmentClips:
     """One frame of each of T equal parts of the video: anywhere in it for training, in its middle for a test."""
+
+    includes_end: ClassVar[bool] = False
 
     def check(self, spec: ClipSpec) -> None:
         if spec.stride is not None or spec.span_s is not None or spec.target_fps is not None:

@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 from hwbench.data import ClipSpec
-from hwbench.data.conventions import HWBENCH
+from hwbench.data.conventions import HWBENCH, conventions, frame_distance
 from hwbench.deploy.file_names import MANIFEST, model_name
 from hwbench.deploy.manifest import Manifest
 from hwbench.deploy.manifest_records import ASSUMED_VALUES, RESIZE, StreamRecord
@@ -161,11 +161,12 @@ def _assumed(values: str) -> str:
 
 def _step(clip: ClipSpec) -> str:
     """The filter of ffmpeg, with a comma behind it, that takes frames of a video as far apart as those of a clip."""
-    if clip.stride is None:
-        return "" if clip.span_s is None else f"fps={clip.frames / clip.span_s:g},"
-    if clip.target_fps is not None:
-        return f"fps={clip.target_fps / clip.stride:g},"
-    return f"framestep={clip.stride}," if clip.stride > 1 else ""
+    distance = frame_distance(clip)
+    if distance is None:
+        return ""
+    if clip.span is not None:
+        return f"fps={float(1 / distance):g},"
+    return f"framestep={round(distance)}," if round(distance) > 1 else ""
 
 
 def _resize(manifest: Manifest) -> str:
@@ -197,13 +198,16 @@ def _picture(manifest: Manifest) -> str:
 
 def _published_clip(clip: ClipSpec) -> str:
     """A clip cut as another code base does it; its convention is a name of ``hwbench.data.conventions``."""
-    length = f"{clip.span_s:g} s" if clip.span_s is not None else ""
-    if clip.target_fps is not None and clip.stride is not None:
-        length = f"{clip.frames * clip.stride / clip.target_fps:g} s"
-    chosen = f"by the convention `{clip.convention}`"
-    if length:
-        return f"evenly over {length}, {chosen}"
-    return f"each {clip.stride} after the one before, {chosen}" if clip.stride else f"over the whole video, {chosen}"
+    chosen, distance = f"by the convention `{clip.convention}`", frame_distance(clip)
+    if distance is None:
+        return f"over the whole video, {chosen}"
+    length = f"{clip.frames * (clip.stride or 1)} frames" if clip.span is None else f"{float(clip.span):g} s"
+    if conventions.get(clip.convention).includes_end and clip.frames > 1:
+        apart = f"{float(distance):.3g} {'frames' if clip.span is None else 's'} apart"
+        return f"evenly over {length}, first and last frame of the window included, {apart}, {chosen}"
+    if clip.span is None:
+        return f"each {clip.stride} after the one before, {chosen}"
+    return f"evenly over {length}, {chosen}"
 
 
 def _float(value: float) -> str:

@@ -162,7 +162,8 @@ def test_a_file_is_fed_as_the_card_says(workspace: Workspace, capsys: pytest.Cap
     assert "shorter side has 36 pixels" in manifest.input.resize
     assert "not antialiased" in manifest.input.resize
     page = (workspace.root / "fed" / "RUN.md").read_text()
-    assert "evenly over 0.4 s, by the convention `pytorchvideo`" in page
+    apart = "first and last frame of the window included, 0.122 s apart"
+    assert f"evenly over 0.4 s, {apart}, by the convention `pytorchvideo`" in page
     assert "Make the picture of each: the frame scaled so that its shorter side has 36 pixels" in page
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import hwbench.cli.commands  # registers the commands
 import hwbench.deploy.verification
 import hwbench.measure.device_runner
 from hwbench.cli.main import main
-from hwbench.data import ClipSpec
+from hwbench.data import ClipSpec, VideoInfo, uniform_clips
 from hwbench.deploy import MANIFEST, MODEL, DeployedModel, Streaming, export, randomly_weighted
 from hwbench.deploy.clips import open_calibration, open_validation
 from hwbench.deploy.file_names import RUN
@@ -223,7 +224,33 @@ def test_page_takes_frames_as_far_apart_as_clips_have_them(stream: DeployedModel
     assert '-vf "framestep=5,crop=' in page(ClipSpec(FRAMES, stride=5))
     assert "trained on: 4 of them in 2 s." in page(ClipSpec(FRAMES, span_s=2))
     assert '-vf "fps=2,crop=' in page(ClipSpec(FRAMES, span_s=2))
-    assert '-vf "fps=7.5,crop=' in page(ClipSpec(FRAMES, stride=4, convention="pyslowfast", target_fps=30))
+    assert '-vf "fps=6,crop=' in page(ClipSpec(FRAMES, stride=4, convention="pyslowfast", target_fps=30))
+    assert '-vf "crop=' in page(ClipSpec(FRAMES, convention="segments"))
+
+
+@pytest.mark.parametrize(
+    ("clip", "apart"),
+    [
+        (ClipSpec(4, stride=12, convention="pytorchvideo", target_fps=30), "1.6 s, {ends}, 0.522 s apart"),
+        (ClipSpec(16, stride=5, convention="pyslowfast-offset", target_fps=30), "2.66667 s, {ends}, 0.176 s apart"),
+        (ClipSpec(8, span_s=2.1, convention="pytorchvideo"), "2.1 s, {ends}, 0.295 s apart"),
+        (ClipSpec(4, stride=12, convention="pyslowfast"), "48 frames, {ends}, 15.7 frames apart"),
+        (ClipSpec(4, stride=12, convention="mmaction2"), "each 12 after the one before"),
+        (ClipSpec(4, stride=12, target_fps=30), "evenly over 1.6 s, by"),
+        (ClipSpec(1, stride=12, convention="pytorchvideo", target_fps=30), "evenly over 0.4 s, by"),
+    ],
+)
+def test_page_takes_frames_as_far_apart_as_the_convention_does(
+    stream: DeployedModel, clip: ClipSpec, apart: str
+) -> None:
+    text = run_page(replace(stream.manifest, input=replace(stream.manifest.input, clip=clip)))
+    assert apart.format(ends="first and last frame of the window included") in text
+    video = VideoInfo(64, 64, "raw", Fraction(1, 30), np.arange(3000), (0,), 3000)
+    chosen = uniform_clips(video, clip, 1)[0]
+    name, value = text.split('-vf "')[1].partition(",")[0].split("=")
+    step = 30 / float(value) if name == "fps" else int(value)
+    if clip.frames > 1:
+        assert (chosen[-1] - chosen[0]) / (clip.frames - 1) == pytest.approx(step, abs=0.5 if name != "fps" else 1e-3)
 
 
 def test_what_cannot_be_streamed_is_refused_before_anything_is_built(tmp_path: Path) -> None:
