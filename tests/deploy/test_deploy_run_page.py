@@ -261,6 +261,12 @@ def test_19_27_the_page_in_docs_has_the_same_programs(int8: DeployedModel) -> No
         assert numbers_out(shown) == numbers_out(written)
 
 
+def test_19_27_the_program_in_swift_names_the_path(int8: DeployedModel) -> None:
+    """Swift imports ``initWithFilePath:`` of ``ExecuTorchModule.h`` as ``init(filePath:)``."""
+    (program,) = page_programs((int8.path.parent / RUN).read_text(), "swift")
+    assert "Module(filePath: path)" in program
+
+
 def numbers_out(program: str) -> str:
     """A program without the sizes that differ from model to model."""
     return re.sub(r"\b\d+(?=[,;)\]]|$)|  +//", "N", program, flags=re.MULTILINE)
