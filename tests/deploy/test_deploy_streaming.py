@@ -40,6 +40,7 @@ from hwbench.specs.bottlenecks import x3d_head, x3d_stage, x3d_stem
 from hwbench.testing.run_pages import build_page_program, frames_of_page, page_programs
 from hwbench.workspace import Workspace
 
+ROOT = Path(__file__).resolve().parents[2]
 SIZE, FRAMES = 32, 4
 pytest.importorskip("executorch")
 
@@ -251,6 +252,12 @@ def test_page_takes_frames_as_far_apart_as_the_convention_does(
     step = 30 / float(value) if name == "fps" else int(value)
     if clip.frames > 1:
         assert (chosen[-1] - chosen[0]) / (clip.frames - 1) == pytest.approx(step, abs=0.5 if name != "fps" else 1e-3)
+
+
+def test_page_and_guide_say_how_a_stream_runs_on_android(stream: DeployedModel) -> None:
+    line = "On Android run it by the C++ program through the NDK; the Java API takes neither"
+    assert line in (stream.path.parent / RUN).read_text()
+    assert line in (ROOT / "docs" / "guides" / "streaming.md").read_text()
 
 
 def test_what_cannot_be_streamed_is_refused_before_anything_is_built(tmp_path: Path) -> None:
