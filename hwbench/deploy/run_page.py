@@ -54,6 +54,8 @@ def run_page(manifest: Manifest, num_classes: int | None = None) -> str:
         "W": str(width),
         "CLIP": _clip(manifest),
         "RESIZE": _resize(manifest),
+        "STEP": _step(form.clip),
+        "PART": _part(form.clip),
         "PICTURE": _picture(manifest),
         "SCALE": f"{form.value_scale:g}",
         "SCALE_F": _float(form.value_scale),
@@ -68,7 +70,7 @@ def run_page(manifest: Manifest, num_classes: int | None = None) -> str:
         "LABELS": _labels(manifest.labels),
     }
     if manifest.stream is not None:
-        fields |= {**_stream_fields(manifest.stream), "CLIP": _spacing(manifest), "STEP": _step(manifest.input.clip)}
+        fields |= {**_stream_fields(manifest.stream), "CLIP": _spacing(manifest)}
         text = _template(_STREAM_PAGE)
     else:
         page = _PAGE if channels == CLIP_CHANNELS else _FLOW_PAGE
@@ -167,6 +169,13 @@ def _step(clip: ClipSpec) -> str:
     if clip.span is not None:
         return f"fps={float(1 / distance):g},"
     return f"framestep={round(distance)}," if round(distance) > 1 else ""
+
+
+def _part(clip: ClipSpec) -> str:
+    """What of a video the command of ffmpeg takes, which does not know how long a video is."""
+    if frame_distance(clip) is None:
+        return f"the first {clip.frames} frames of a video, not of the whole of it,"
+    return "the beginning of a video,"
 
 
 def _resize(manifest: Manifest) -> str:

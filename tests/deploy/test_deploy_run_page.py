@@ -94,13 +94,34 @@ def test_19_27_the_program_in_cpp_compiles_and_gives_the_same(int8: DeployedMode
 )
 def test_the_command_cuts_what_the_page_says(int8: DeployedModel, picture: PictureSpec, filters: str) -> None:
     form = replace(int8.manifest.input, resize=resize_text(picture, (16, 16)))
-    assert f'ffmpeg -i video.mp4 -vf "{filters}" -frames:v 4' in run_page(replace(int8.manifest, input=form))
+    page = run_page(replace(int8.manifest, input=form))
+    assert f'ffmpeg -i video.mp4 -vf "framestep=4,{filters}" -frames:v 4' in page
+    assert "makes of the beginning of a video, and print" in page
+
+
+def spaced(model: DeployedModel, clip: ClipSpec) -> str:
+    """The page of the model, where its clips are cut so."""
+    return run_page(replace(model.manifest, input=replace(model.manifest.input, clip=clip)))
+
+
+def test_the_command_takes_frames_as_far_apart_as_the_page_says(int8: DeployedModel, tmp_path: Path) -> None:
+    assert '-vf "crop=' in spaced(int8, ClipSpec(4, stride=1))
+    assert '-vf "fps=2,crop=' in spaced(int8, ClipSpec(4, span_s=2))
+    assert '-vf "fps=1.91489,crop=' in spaced(int8, ClipSpec(4, stride=12, convention="pytorchvideo", target_fps=30))
+    whole = spaced(int8, ClipSpec(4, convention="segments"))
+    assert "makes of the first 4 frames of a video, not of the whole of it, and print" in whole
+    if not shutil.which("ffmpeg"):
+        pytest.skip("no ffmpeg: apt-get install ffmpeg")
+    each = frames_of_page(spaced(int8, ClipSpec(4, stride=1)).replace("-frames:v 4 ", ""), tmp_path, 16 * 16 * 3)
+    (tmp_path / "clip.rgb").unlink()
+    (tmp_path / "video.mp4").unlink()
+    assert frames_of_page(spaced(int8, ClipSpec(4, stride=4)), tmp_path, 16 * 16 * 3) == each[:16:4]
 
 
 def test_the_command_takes_each_frame_once_of_a_video_that_is_not_even(int8: DeployedModel, tmp_path: Path) -> None:
     if not shutil.which("ffmpeg"):
         pytest.skip("no ffmpeg: apt-get install ffmpeg")
-    page = run_page(int8.manifest).replace("-frames:v 4 ", "")
+    page = spaced(int8, ClipSpec(4, stride=1)).replace("-frames:v 4 ", "")
     assert len(frames_of_page(page, tmp_path, 16 * 16 * 3)) == 18
 
 
@@ -265,6 +286,12 @@ def test_19_27_the_program_in_swift_names_the_path(int8: DeployedModel) -> None:
     """Swift imports ``initWithFilePath:`` of ``ExecuTorchModule.h`` as ``init(filePath:)``."""
     (program,) = page_programs((int8.path.parent / RUN).read_text(), "swift")
     assert "Module(filePath: path)" in program
+
+
+def test_the_command_in_docs_takes_the_frames_of_its_page() -> None:
+    text = (ROOT / "docs" / "run-model.md").read_text()
+    assert "Take 4 frames of the video: each 4 after the one before" in text
+    assert 'ffmpeg -i video.mp4 -vf "framestep=4,crop=' in text
 
 
 def numbers_out(program: str) -> str:
