@@ -10,7 +10,8 @@ from torch import nn
 
 from hwbench.blocks.graph import deploy_graph
 from hwbench.blocks.lazy import uninitialised
-from hwbench.data import ClipSpec, Normalisation
+from hwbench.data import ClipSpec, Normalisation, PictureSpec, Resize
+from hwbench.data.transforms import PICTURE
 from hwbench.deploy.manifest_records import WeightsOrigin
 from hwbench.deploy.source import ExportSource, calibrate_batch_norm
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
@@ -27,7 +28,7 @@ TORCHVISION = "torchvision"
 _FRAMES = 16
 _SETTLING_CLIPS = 2
 # What nothing may tell of the clips that weights were trained on.
-MEAN_AND_STD, SPACING = "mean and std", "how far apart frames are"
+MEAN_AND_STD, CUTTING, SPACING = "mean and std", "how frames are cut", "how far apart frames are"
 # What a file of weights should hold.
 STATE_DICT = "the state dict of this model, as written by torch.save(model.state_dict(), FILE)"
 
@@ -59,12 +60,33 @@ class ForeignNetwork:
 
 @dataclass(frozen=True)
 class ForeignModel:
-    """A module with what is known of its clips; ``input`` and ``normalisation`` are None where they are not known."""
+    """A module with what is known of its clips.
+
+    Attributes:
+        name: As the user gave it.
+        module: The network with its weights.
+        input: One clip; None: not known.
+        normalisation: Mean and std of pixels; None: not known.
+        picture: How frames are scaled and cut; None: not known.
+        scaled_to: Height and width in pixels that every frame is scaled to before it is cut, whatever its shape;
+            ``picture`` has the shorter side alone. None: the shape of a frame is kept.
+    """
 
     name: str
     module: nn.Module
     input: TensorSpec | None = None
     normalisation: Normalisation | None = None
+    picture: PictureSpec | None = None
+    scaled_to: tuple[int, int] | None = None
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What of its clips nothing tells, or ``picture`` does not say."""
+        pixels = () if self.normalisation else (MEAN_AND_STD,)
+        if self.scaled_to is not None:
+            height, width = self.scaled_to
+            return *pixels, f"{CUTTING} (torchvision scales each to {height} x {width} pixels)", SPACING
+        return *pixels, *(() if self.picture else (CUTTING,)), SPACING
 
 
 def is_external(name: str) -> bool:
@@ -139,9 +161,15 @@ def foreign_original(
                 f"statistics ({cause}); let it take batches, or leave out --weights random"
             ) from error
     network = ForeignNetwork(model.name, input, logits.shape[1])
-    assumed = (*(() if model.normalisation else (MEAN_AND_STD,)), SPACING) if origin.trained else ()
-    normalisation = model.normalisation or Normalisation()
-    return ExportSource(network, module, clip, origin, normalisation=normalisation, assumed=assumed)
+    return ExportSource(
+        network,
+        module,
+        clip,
+        origin,
+        normalisation=model.normalisation or Normalisation(),
+        picture=model.picture or PICTURE,
+        assumed=model.assumed if origin.trained else (),
+    )
 
 
 def _torchvision(name: str, num_classes: int | None) -> ForeignModel:
@@ -151,12 +179,17 @@ def _torchvision(name: str, num_classes: int | None) -> ForeignModel:
     if name not in known:
         raise UnknownName(f"unknown video model of torchvision {name!r}; {suggest(name, known)}")
     preset = models.get_model_weights(name).DEFAULT.transforms()
-    size = int(preset.crop_size[0])
+    size, sides = int(preset.crop_size[0]), tuple(int(side) for side in preset.resize_size)
     mean, std = ((float(v[0]), float(v[1]), float(v[2])) for v in (preset.mean, preset.std))
     classes = {} if num_classes is None else {"num_classes": num_classes}
     module: nn.Module = models.get_model(name, **classes)
     return ForeignModel(
-        f"{TORCHVISION}:{name}", module, TensorSpec(1, 3, _FRAMES, size, size), Normalisation(mean, std)
+        f"{TORCHVISION}:{name}",
+        module,
+        TensorSpec(1, 3, _FRAMES, size, size),
+        Normalisation(mean, std),
+        PictureSpec(test_scale=min(sides) / size, resize=Resize.SHORT_SIDE),
+        None if len(sides) == 1 else (sides[0], sides[1]),
     )
 
 

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torchvision.models import get_model_weights
 
 from hwbench.data import ClipSpec, Normalisation, PictureSpec, Resize
 from hwbench.deploy import MANIFEST, MODEL, DeployedModel, ExportSource, Manifest, export
 from hwbench.deploy.atomic_export import place
-from hwbench.deploy.external import ForeignModel, foreign_original
+from hwbench.deploy.external import ForeignModel, external_model, foreign_original
 from hwbench.deploy.file_names import RUN, is_our_page
-from hwbench.deploy.manifest_records import resize_text
+from hwbench.deploy.manifest_records import InputForm, resize_text
 from hwbench.deploy.model_process import served
 from hwbench.deploy.run_page import run_page
 from hwbench.runtimes import get, names
@@ -245,10 +246,41 @@ def test_the_page_says_what_was_assumed_of_a_model_from_elsewhere(tmp_path: Path
         return (model.path.parent / RUN).read_text()
 
     assumed = "**Assumed**, as the model does not tell: "
-    assert f"for R, G, B.\n\n{assumed}mean and std, how far apart frames are. Compare" in page("plain", None, None)
+    assert f"for R, G, B.\n\n{assumed}mean and std, how frames are cut, how far apart frames are. Compare" in page(
+        "plain", None, None
+    )
     own = page("own", Normalisation((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)), None)
-    assert f"with mean 0.0, 0.0, 0.0 and std 1.0, 1.0, 1.0 for R, G, B.\n\n{assumed}how far apart frames are." in own
+    cut = "how frames are cut, how far apart frames are."
+    assert f"with mean 0.0, 0.0, 0.0 and std 1.0, 1.0, 1.0 for R, G, B.\n\n{assumed}{cut}" in own
     assert assumed not in page("random", None, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "scaled"),
+    [("r3d_18", "how frames are cut (torchvision scales each to 128 x 171 pixels), "), ("swin3d_t", "")],
+)
+def test_a_model_of_torchvision_is_cut_as_the_preset_of_its_weights_does(
+    name: str, scaled: str, int8: DeployedModel
+) -> None:
+    clip = TensorSpec(1, 3, 2, 112, 112)
+    source = foreign_original(external_model(f"torchvision:{name}"), ClipSpec(2, stride=1), clip, None, None)
+    form = InputForm.of(source.network, source.clip, source.normalisation, source.picture, assumed=source.assumed)
+    page = run_page(replace(int8.manifest, input=form))
+    assert "its shorter side has 128 pixels, the longer one rounded down, bilinear, not antialiased, and the" in page
+    assert "scale=128:128:force_original_aspect_ratio=increase:flags=bilinear,crop=112:112:exact=1" in page
+    assert f"**Assumed**, as the model does not tell: {scaled}how far apart frames are. Compare" in page
+
+
+def test_a_picture_for_a_model_of_torchvision_is_that_of_its_preset() -> None:
+    model = external_model("torchvision:swin3d_t")
+    assert model.input is not None
+    assert model.picture is not None
+    assert model.normalisation is not None
+    frames = np.random.default_rng(0).integers(0, 256, (2, 300, 450, 3), dtype=np.uint8)
+    (ours,) = model.picture.fixed_transform((model.input.h, model.input.w), 1, model.normalisation)(frames)
+    preset = get_model_weights("swin3d_t").DEFAULT.transforms()
+    theirs = preset(torch.from_numpy(frames).permute(0, 3, 1, 2))
+    assert (ours - theirs).abs().max() < 1.1 / 255 / min(model.normalisation.std)  # one code of a pixel
 
 
 def test_19_27_a_page_that_somebody_wrote_stays(int8: DeployedModel, tmp_path: Path) -> None:

@@ -297,7 +297,7 @@ def test_mean_and_std_are_those_of_the_function_or_assumed_aloud(folder: Path) -
     assert line.startswith(
         "handmade_nets:small: mean and std of its clips are assumed, 0.45 and 0.225; give the function"
     )
-    assert source.assumed == ("mean and std", "how far apart frames are")
+    assert source.assumed == ("mean and std", "how frames are cut", "how far apart frames are")
 
 
 def test_a_checkpoint_of_hwbench_is_no_state_dict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -338,5 +338,7 @@ def test_a_torchvision_model_knows_its_clip_and_normalisation() -> None:
     assert model.input is not None
     assert model.input.key == "1x3x16x224x224"
     assert model.normalisation.mean == pytest.approx((0.43216, 0.394666, 0.37645))
+    assert model.picture.test_scale == 256 / 224
+    assert model.scaled_to == (256, 256)
     with torch.no_grad():
         assert model.module.eval()(torch.zeros(1, 3, 14, 224, 224)).shape == (1, 7)
