@@ -36,6 +36,8 @@ def _hint(error: Exception) -> str:
     """What an error says about the content of its file; nothing where the machine lacks rights, memory or a codec."""
     if isinstance(error, OSError) and error.errno == errno.EIO:  # FFmpeg's word for some damaged files, too
         return " (damaged, or its disk fails)"
+    if isinstance(error, av.FFmpegError) and error.errno == errno.ENOTSUP:  # libswscale, of YCgCo for one
+        return " (nothing converts its colours to RGB)"
     return "" if isinstance(error, OSError | MemoryError | LookupError) else " (damaged, or not a video)"
 
 

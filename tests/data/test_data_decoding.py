@@ -377,6 +377,8 @@ def test_deep_colour_and_hdr(make_video: MakeVideo, codec: str, options: dict[st
         (av.error.MemoryError(errno.ENOMEM, "Cannot allocate memory"), "a.mp4: Cannot allocate memory"),
         (MemoryError(), "a.mp4: MemoryError"),
         (av.error.DecoderNotFoundError(1, "Decoder not found"), "a.mp4: Decoder not found"),
+        (OSError(errno.ENOTSUP, "Not supported"), "a.mp4: Not supported"),
+        (av.error.OSError(errno.ENOTSUP, "No support"), "a.mp4: No support (nothing converts its colours to RGB)"),
         (av.error.InvalidDataError(1, "Invalid data"), "a.mp4: Invalid data (damaged, or not a video)"),
         (av.error.EOFError(1, "End of file"), "a.mp4: End of file (damaged, or not a video)"),
     ],
