@@ -19,7 +19,7 @@ from hwbench.specs import Artifact, Timing
 # OpenVINO, and of torch.
 _KINDS: tuple[tuple[str, str], ...] = (
     ("depthwise", r".*(DWConv|VMulCAddC|depthwise|GroupConv)"),
-    ("pointwise", r"Fully ?Connected|(Fused)?MatMul|Q?Gemm|Batch Matrix|aten::(addmm|linear|mm|bmm|matmul)"),
+    ("pointwise", r"Fully ?Connected|(Fused)?MatMul|(Q|Fused)?Gemm|Batch Matrix|aten::(addmm|linear|mm|bmm|matmul)"),
     ("convolution", r".*conv(?!ert)"),
     ("conversion", r"Convert|QuantizeLinear|DequantizeLinear|Cast|aten::(quantize|dequantize|to|_to_copy)"),
     (
@@ -37,8 +37,8 @@ _KINDS: tuple[tuple[str, str], ...] = (
 )
 _PATTERNS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _KINDS)
 _NUMBER = re.compile(r" #[0-9]+$")
-# Before operations of ONNX Runtime that are computed in int8.
-_QUANTISED = "QLinear"
+# What ONNX Runtime and torch write before operations that are computed in int8, and before the same ones in fp32.
+_QUANTISED = {"QLinear": "", "quantized::": "aten::"}
 
 
 def kind_of(name: str) -> str:
@@ -46,7 +46,10 @@ def kind_of(name: str) -> str:
     linear layers), ``copy`` (of values, changing none), ``arithmetic``, ``activation``, ``pooling``, ``conversion`` of
     types, or ``other``.
     """
-    return next((kind for kind, pattern in _PATTERNS if pattern.match(name.removeprefix(_QUANTISED))), "other")
+    for prefix, plain in _QUANTISED.items():
+        if name.startswith(prefix):
+            name = plain + name.removeprefix(prefix)
+    return next((kind for kind, pattern in _PATTERNS if pattern.match(name)), "other")
 
 
 def _type_in(name: str, path: Path) -> str:

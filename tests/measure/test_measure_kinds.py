@@ -30,7 +30,15 @@ def kind_in(file, name):
         ("model.onnx", "QLinearMul node_conv2d_2", "arithmetic"),
         ("model.onnx", "QLinearConv node_conv2d", "convolution"),
         ("model.onnx", "FusedConv relu_1", "convolution"),
+        ("model.onnx", "FusedGemm relu_2", "pointwise"),
         ("model.ts", "aten::conv3d", "convolution"),
+        ("model.ts", "quantized::conv3d_relu", "convolution"),
+        ("model.ts", "quantized::linear", "pointwise"),
+        ("model.ts", "quantized::add_relu", "arithmetic"),
+        ("model.ts", "quantized::mul", "arithmetic"),
+        ("model.ts", "quantized::hardswish", "activation"),
+        ("model.ts", "quantized::cat", "copy"),
+        ("model.ts", "quantized::batch_norm", "other"),
     ],
 )
 def test_behind_the_type_of_an_operation_stands_its_place_and_says_nothing(file, name, kind):
