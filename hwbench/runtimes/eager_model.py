@@ -33,6 +33,12 @@ class EagerModel(TorchModel):
         examples = example if isinstance(example, tuple) else (example,)
         super().__init__(module, [tuple(one.shape) for one in examples], options)
 
+    @staticmethod
+    def load_engine(threads: int) -> None:
+        """Imports torch and the modules of hwbench."""
+        for name in ("torch", "hwbench.models", "hwbench.runtimes.half"):
+            importlib.import_module(name)
+
 
 def load_eager(path: Path) -> tuple[nn.Module, torch.Tensor | tuple[torch.Tensor, ...]]:
     """The module that an ``.eager.json`` names, in eval mode, and an example of its input.

@@ -62,7 +62,8 @@ class LiteRtModel:
     @staticmethod
     def load_engine(threads: int) -> None:
         """Imports LiteRT."""
-        _engine("compiled_model")
+        for name in ("compiled_model", "options", "environment", "schema_py_generated"):
+            _engine(name)
 
     @property
     def input_shape(self) -> tuple[int, ...]:

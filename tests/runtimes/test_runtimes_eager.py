@@ -1,5 +1,7 @@
 import importlib.metadata
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -47,6 +49,18 @@ def test_the_file_runs_in_the_python_runner(artifact):
     checked = check_file(artifact.path)
     assert checked.output.shape == (2, 4, 3, 6, 5)
     assert np.isfinite(checked.output).all()
+
+
+def test_loading_a_file_imports_nothing_once_the_engine_is_loaded(artifact):
+    code = (
+        "import sys; from hwbench.runtimes.protocol import Options;"
+        "from hwbench.runtimes.python_models import load_engine, load_model;"
+        "path = sys.argv[1]; load_engine(path, 1); before = set(sys.modules); load_model(path, Options());"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code, str(artifact.path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
 
 
 def test_the_same_workload_gives_the_same_bytes(artifact, tmp_path):

@@ -83,6 +83,17 @@ def test_a_file_without_its_engine_says_what_to_install(tmp_path, monkeypatch):
     assert caught.value.stage == "load"
 
 
+def test_the_engine_is_all_of_the_package_that_loading_a_file_needs():
+    pytest.importorskip("ai_edge_litert", reason=WHY)
+    code = (
+        "import sys; from hwbench.runtimes.litert_model import LiteRtModel; LiteRtModel.load_engine(1);"
+        "print(*(name.removeprefix('ai_edge_litert.') for name in sys.modules if name.startswith('ai_edge_litert.')))"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert {"compiled_model", "options", "environment", "schema_py_generated"} <= set(done.stdout.split())
+
+
 @pytest.mark.parametrize(("precision", "low", "high"), [("fp32", 0, 1e-5), ("fp16", 1e-5, 5e-3), ("int8", 1e-4, 0.1)])
 def test_a_precision_is_computed_in_that_precision(built, precision, low, high):
     files, module, example = built
