@@ -67,7 +67,9 @@ class BenchRequest:
         help="Caches of the processor before each sample: warm as in a loop, rotate (copies take turns), flush.",
     )
     profile: bool = option(
-        default=False, help="Time the operations as well, in a pass of its own: by kind, and by block of the network."
+        default=False,
+        help="Time the operations as well, in a pass of its own with warm caches: by kind, and by block of the "
+        "network.",
     )
     sustained: str | None = option(
         default=None,
@@ -89,6 +91,10 @@ class BenchRequest:
             raise InvalidValue(f"{looks[0]} is about one engine: name it instead of --runtime {ALL}")
         if self.trace is not None and not looks:
             raise InvalidValue("--trace DIR holds what --profile and --sustained see: add one of them")
+        if self.profile and self.cache != "warm":
+            raise InvalidValue(
+                f"--profile times operations with warm caches: leave --cache {self.cache} out, or --profile"
+            )
         if self.sustained is not None and self.cache != "warm":
             raise InvalidValue(
                 f"--sustained executes a file back to back, with warm caches: leave --cache {self.cache} out, or "

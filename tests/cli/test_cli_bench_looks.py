@@ -177,6 +177,8 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_file_is_looked_at
         (("--sustained", "20s"), "expected at least 3min, got '20s'"),
         (("--sustained", "0s"), "expected a finite time of at least 3min, got '0s'"),
         (("--sustained", "--cache", "flush"), "leave --cache flush out"),
+        (("--profile", "--cache", "flush"), "leave --cache flush out, or --profile"),
+        (("--profile", "--cache", "rotate"), "leave --cache rotate out, or --profile"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(workspace, capsys, arguments, said):
