@@ -6,7 +6,7 @@ import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hwbench.api.bench_request import DEFAULT_RUNTIME, BenchRequest
 from hwbench.api.listener import Listener, StageProgress
@@ -46,7 +46,8 @@ def bench_model(workspace: Workspace, request: BenchRequest, path: Path | None, 
 
 
 def model_file(model: str) -> Path | None:
-    """The file that is meant, or None where a name is; a folder means the model of the export in it.
+    """The file that is meant, or None where a name is; a folder means the model of the export in it, of several models
+    the one that its manifest names.
 
     Raises:
         InvalidFile: There is no such file, or the folder holds no model.
@@ -59,8 +60,9 @@ def model_file(model: str) -> Path | None:
         models = [p for p in sorted(path.glob("model.*")) if of_file(p) and p.is_file()]
         if not models:
             raise InvalidFile(_no_model_in(path))
+        named = _manifest_values(path / "manifest.json").get("runtime")
         # What ``check_given`` refuses is taken only where there is nothing else, so that it says why.
-        path = min(models, key=lambda p: of_file(p) not in exporting())
+        path = min(models, key=lambda p: (of_file(p) != named, of_file(p) not in exporting()))
     if os.path.isfile(path):
         return path
     if of_file(path) or ("/" in model and ":" not in model):  # no name of a network has one
@@ -169,16 +171,16 @@ def _manifest(path: Path, sha256: str) -> str | None:
         if not path.samefile(deployed.path):
             raise InvalidFile(f"{path} is not the model of {path.parent}, which is {deployed.path.name}; give that")
         return deployed.manifest.precision.value
-    return Manifest.read(manifest).precision.value if _is_of(manifest, sha256) else None
+    return Manifest.read(manifest).precision.value if _manifest_values(manifest).get("sha256") == sha256 else None
 
 
-def _is_of(manifest: Path, sha256: str) -> bool:
-    """Whether a ``manifest.json``, which may be anybody's, is of the file with this digest."""
+def _manifest_values(manifest: Path) -> dict[str, Any]:
+    """The values of a ``manifest.json``, which may be anybody's; empty where there is none, or no JSON object in it."""
     try:
         values = read_json(manifest.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False
-    return isinstance(values, dict) and values.get("sha256") == sha256
+        return {}
+    return values if isinstance(values, dict) else {}
 
 
 def _built(workspace: Workspace, request: BenchRequest, listener: Listener) -> tuple[Artifact, str]:

@@ -90,6 +90,12 @@ def test_a_folder_means_the_model_in_it_and_people_get_a_table(workspace, model,
         json.loads(out)
 
 
+def test_of_several_models_a_folder_means_the_one_that_its_manifest_names(workspace, model, capsys):
+    (model.parent / "model.onnx").write_bytes(b"somebody else's")
+    status, out, _ = run(capsys, model.parent, *QUICK)
+    assert (status, json.loads(out)["runtime"]) == (0, "executorch")
+
+
 def test_a_file_without_a_manifest_has_no_known_precision(workspace, model, capsys):
     (model.parent / "manifest.json").unlink()
     status, out, _ = run(capsys, model, *QUICK)
