@@ -113,15 +113,19 @@ def bench(
     Raises:
         UnknownName: No such device, runtime or network.
         InvalidFile: The file is none that runs.
-        InvalidValue: ``runtime`` is ``all``.
+        InvalidValue: ``runtime`` is ``all``, or the device runs no files of the runtime, does not compute in the
+            precision or has fewer cores than ``threads``; of a network by name said before it is built.
         UnsupportedModule: ``profile`` with a runtime that tells no times of operations.
         DeviceError: The device does not answer.
         CheckFailed: A network does not build, or does not run in time.
         WorkspaceError: Nothing can be written in the folder of ``trace``; asked before anything is built.
     """
-    from hwbench.devices import load_device
+    from hwbench.devices import load_device, probe_device
+    from hwbench.measure.bench import processors_for
+    from hwbench.measure.device_runner import check_runtime
     from hwbench.measure.on_device import measure_artifact
     from hwbench.runtimes import get
+    from hwbench.specs import Precision
     from hwbench.workspace import Workspace, check_writable
 
     if request.runtime == ALL:
@@ -141,10 +145,14 @@ def bench(
         raise InvalidValue(f"--classes is for networks by name; the head of {path} is in the file, leave it out")
     if request.sustained is not None:
         refuse_emulated(device)
+    runtime = runtime_of(request, path)
     if request.profile:
-        get(runtime_of(request, path)).require_profile(path)
-    with device.transport(listener.say):
-        pass  # a device that does not answer is better known before anything is built
+        get(runtime).require_profile(path)
+    check_runtime(device, runtime)
+    precision = Precision.parse(request.precision or Precision.FP32.value)
+    with device.transport(listener.say) as transport:  # what is refused is better known before anything is built
+        if path is None:
+            processors_for(device, probe_device(transport), request.threads, (precision,))
     model = bench_model(workspace, request, path, listener)
     measured = measure_artifact(
         model.artifact,

@@ -101,12 +101,14 @@ def bench_engines(
         workspace: Holds devices, studies and the build cache; default: the one around the current folder.
 
     Raises:
-        InvalidValue: A file was given, which is of one engine.
+        InvalidValue: A file was given, which is of one engine, or the device does not compute in the precision or has
+            fewer cores than ``threads``; said before anything is built.
         UnknownName: No such device or network.
         DeviceError: The device does not answer.
         CheckFailed: No engine builds and runs it; says why of each.
     """
-    from hwbench.devices import load_device
+    from hwbench.devices import load_device, probe_device
+    from hwbench.measure.bench import processors_for
     from hwbench.measure.interleaved import measure_interleaved
     from hwbench.specs import Outcome, Precision
     from hwbench.workspace import Workspace
@@ -119,8 +121,8 @@ def bench_engines(
         )
     workspace = Workspace.at(workspace)
     device = load_device(workspace, request.device)
-    with device.transport(listener.say):
-        pass  # a device that does not answer is better known before anything is built
+    with device.transport(listener.say) as transport:  # what is refused is better known before anything is built
+        processors_for(device, probe_device(transport), request.threads, (precision,))
     able, left_out = engines_for(device, precision, streaming=request.streaming)
     artifacts = []
     for runtime in able:

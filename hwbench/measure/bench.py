@@ -14,6 +14,7 @@ from hwbench.devices import (
     Conditions,
     Control,
     Device,
+    Probe,
     Process,
     Transport,
     controlled,
@@ -157,11 +158,9 @@ def open_benches(
         check_runtime(device, runtime)
     threads = threads or device.threads
     with device.transport(report) as transport, occupied(transport, report) as probe:
-        device.recognise(probe)
-        require_arithmetic(probe, device.name, precisions)
+        cpus = processors_for(device, probe, threads, precisions)
         if report is not None and Precision.FP16 in precisions and emulates_half(probe):
             report("fp16: this processor computes it in fp32 and rounds each result; phones since 2018 do better")
-        cpus = device.pinned(threads, probe)
         installed = dict[str, Installed]()
         for runtime in runtimes:
             try:
@@ -188,6 +187,18 @@ def open_benches(
                     transport, one.runner, threads, cpus, known, report, control, again, probe=probed
                 )
             yield benches
+
+
+def processors_for(device: Device, probe: Probe, threads: int, precisions: Collection[Precision]) -> tuple[int, ...]:
+    """The processors that a run on a device is bound to, one for each thread.
+
+    Raises:
+        DeviceError: Another device answers under this name, or the device was updated.
+        InvalidValue: It has fewer cores than threads, or does not compute in a precision.
+    """
+    device.recognise(probe)
+    require_arithmetic(probe, device.name, precisions)
+    return device.pinned(threads, probe)
 
 
 def _again(runner: Callable[[], object], control: Control) -> None:

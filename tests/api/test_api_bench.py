@@ -16,8 +16,9 @@ from hwbench.api.bench import stats_of, tell_missing_samples
 from hwbench.api.bench_model import BenchModel, artifact_of, model_file
 from hwbench.api.bench_request import session_timing
 from hwbench.cli.bench import _print_profile
+from hwbench.devices import arithmetic
 from hwbench.errors import CheckFailed, DeviceUnreachable, InvalidFile, InvalidValue, UnknownName
-from hwbench.measure import cache, file_profile, on_device
+from hwbench.measure import builder, cache, file_profile, on_device
 from hwbench.measure.artifact_check import OperationProfile, OperationTime
 from hwbench.measure.store_types import trusted
 from hwbench.measure.sustained_log import CourseFacts
@@ -153,6 +154,28 @@ def test_a_network_by_name_is_built_and_the_listener_hears_of_it(workspace):
 def test_what_is_wrong_is_raised(workspace, fields, error, said):
     with pytest.raises(error, match=said):
         hwbench.bench(hwbench.BenchRequest(**fields), workspace=workspace)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"threads": 4096}, "4096 threads"),
+        ({"threads": 4096, "runtime": "all"}, "4096 threads"),
+        ({"precision": "fp16"}, "has no fp16 arithmetic"),
+        ({"precision": "fp16", "runtime": "all"}, "has no fp16 arithmetic"),
+        ({"device": "s9", "runtime": "onnx"}, "onnx files are measured on this machine only"),
+    ],
+)
+def test_what_a_device_does_not_do_is_refused_before_anything_is_built(workspace, monkeypatch, fields, said):
+    def build(*_, **__):
+        pytest.fail("it is built")
+
+    monkeypatch.setattr(builder, "build_all", build)
+    monkeypatch.setattr(arithmetic, "_X86_HALF", ("no such feature",))
+    monkeypatch.setattr(arithmetic, "_ARM_HALF", "no such feature")
+    verb = hwbench.bench_engines if fields.get("runtime") == "all" else hwbench.bench
+    with pytest.raises(InvalidValue, match=said):
+        verb(hwbench.BenchRequest(model="zoo:x3d-xs", **fields), workspace=workspace)
 
 
 def test_a_file_has_its_own_classes(workspace, tmp_path):
