@@ -148,7 +148,7 @@ def bench(
     runtime = runtime_of(request, path)
     if request.profile:
         get(runtime).require_profile(path)
-    check_runtime(device, runtime)
+    check_runtime(device, runtime, of_file=path is not None)
     precision = Precision.parse(request.precision or Precision.FP32.value)
     with device.transport(listener.say) as transport:  # what is refused is better known before anything is built
         if path is None:

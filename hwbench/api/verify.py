@@ -170,11 +170,13 @@ def _verify_model(request: VerifyRequest, listener: Listener, workspace: Workspa
     from hwbench.devices import load_device
     from hwbench.measure.bench import open_bench
     from hwbench.measure.cache import engine_version
+    from hwbench.measure.device_runner import check_runtime
 
     deployed = _opened(request.model)
     device, manifest = request.device or LOCAL, deployed.manifest
     engine_version(manifest.runtime)  # this machine runs the file as well
     place, stage = load_device(workspace, device), f"verify on {device}"
+    check_runtime(place, manifest.runtime, of_file=True)
     with open_bench(
         place,
         manifest.runtime,

@@ -67,18 +67,21 @@ class _Unfit(Exception):
     """This runner does not work there; the text says why."""
 
 
-def check_runtime(device: Device, runtime: str) -> None:
-    """Refuses an engine that is not carried to other devices, on one of these.
+def check_runtime(device: Device, runtime: str, *, of_file: bool = False) -> None:
+    """Refuses an engine that is not carried to other devices, on one of these; advises another engine, or to export
+    the model for it where a file is given.
 
     Raises:
         InvalidValue: Files of that runtime are measured on this machine only.
     """
     if device.transport_name == LOCAL or get(runtime).capabilities.remote:
         return
-    remote = in_words([name for name, known in usable().items() if known.remote])
+    remote = [name for name, known in usable().items() if known.remote]
+    first = DEFAULT if DEFAULT in remote else remote[0]
+    export = f"export the model for it: hwbench export MODEL --runtime {first} --out DIR"
     raise InvalidValue(
         f"{runtime} files are measured on this machine only (--device {LOCAL}); device {device.name!r} runs "
-        f"{remote} files: --runtime {remote}"
+        f"{in_words(remote)} files: {export if of_file else f'--runtime {first}'}"
     )
 
 

@@ -202,6 +202,19 @@ def test_options_that_contradict_the_file(workspace, model, capsys):
     assert (status, "--runtime torch" in err) == (2, True)
 
 
+@pytest.mark.parametrize("command", ["bench", "verify"])
+def test_a_file_that_the_device_does_not_run_is_to_be_exported_for_it(workspace, tmp_path, capsys, command):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(bytes.fromhex("0808"))  # the version of the format alone
+    write_manifest(path)
+    with pytest.raises(SystemExit) as end:
+        main([command, str(path), "--device", "s9"])
+    err = capsys.readouterr().err
+    assert end.value.code == 2
+    assert "onnx files are measured on this machine only (--device local); device 's9' runs executorch" in err
+    assert err.strip().endswith("export the model for it: hwbench export MODEL --runtime executorch --out DIR")
+
+
 def test_more_threads_than_cores(workspace, model, capsys):
     status, _, err = run(capsys, model, "--threads", "4096", *QUICK)
     assert status == 2

@@ -198,7 +198,9 @@ def test_kinds_of_machines(fields, expected):
 @pytest.mark.parametrize("runtime", ["onnx", "torch", "torchscript"])
 def test_other_engines_are_not_carried_to_other_devices(tmp_path, runtime):
     with (
-        pytest.raises(InvalidValue, match=f"{runtime} files are measured on this machine only .*--runtime executorch"),
+        pytest.raises(
+            InvalidValue, match=f"{runtime} files are measured on this machine only .*: --runtime executorch$"
+        ),
         open_bench(Device("pi", "ssh", options={"host": "nowhere"}), runtime, cache_dir=tmp_path),
     ):
         pass
