@@ -44,15 +44,19 @@ class LiteRtModel:
             )
         signature = self._model.get_signature_by_index(0)
         self._names = sorted(signature["inputs"], key=_place)
-        shapes = [_fixed_shape(name, self._details("input")[name]) for name in self._names]
-        self._inputs = arrays(shapes, options.input)
+        self._shapes = [_fixed_shape(name, self._details("input")[name]) for name in self._names]
+        self._input_file = options.input
         given = {name: self._model.create_input_buffer_by_name(signature["key"], name) for name in self._names}
         self._given = [given[name] for name in signature["inputs"]]
-        self._first = given[self._names[0]]
-        for name, values in zip(self._names, self._inputs, strict=True):
-            given[name].write(values)
+        self._buffers = [given[name] for name in self._names]
         self._made = self._model.create_output_buffers(0)
         self._result = self._details("output")[signature["outputs"][0]]
+
+    def make_inputs(self) -> None:
+        """Values of each input, from the file that is given or seeded."""
+        self._inputs = arrays(self._shapes, self._input_file)
+        for buffer, values in zip(self._buffers, self._inputs, strict=True):
+            buffer.write(values)
 
     def _details(self, which: str) -> dict[str, Any]:
         key = self._model.get_signature_by_index(0)["key"]
@@ -71,7 +75,7 @@ class LiteRtModel:
 
     def feed(self, values: npt.NDArray[np.float32]) -> None:
         self._inputs[0][...] = values.reshape(self.input_shape)
-        self._first.write(self._inputs[0])
+        self._buffers[0].write(self._inputs[0])
 
     def run(self) -> int:
         try:

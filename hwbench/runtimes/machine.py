@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hwbench.runtimes.protocol import LEAST_CACHE_BYTES, UNKNOWN_CACHE_BYTES, Options
-from hwbench.runtimes.python_models import Model, load_engine, load_model
+from hwbench.runtimes.python_models import Model, load_engine, load_file
 
 # Names of thermal zones of processors: x86, Qualcomm and MediaTek, Samsung and Google, Rockchip.
 PROCESSOR_ZONES = ("cpu", "pkg", "big", "mid", "little", "core", "soc")
@@ -42,12 +42,12 @@ class Machine:
         load_engine(path, threads)
 
     def load(self, path: str, options: Options) -> Model:
-        """A file with its input in place.
+        """A file without its input, which is no part of the time that loading takes.
 
         Raises:
-            Failure: It does not load.
+            ModelFailure: It does not load.
         """
-        return load_model(path, options)
+        return load_file(path, options)
 
     def now_ns(self) -> int:
         """CLOCK_MONOTONIC."""

@@ -33,15 +33,18 @@ class OnnxModel:
             raise ModelFailure(
                 "load", "onnxruntime is not installed; install it with: python -m pip install onnxruntime"
             ) from None
-        self._path, self._threads = path, options.threads
+        self._path, self._threads, self._input_file = path, options.threads, options.input
         self._session = self._open(onnxruntime)
-        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
-        self._inputs = arrays([_fixed_shape(given) for given in inputs], options.input)
+        self._shapes = {given.name: _fixed_shape(given) for given in self._session.get_inputs()}
         self._binding = self._session.io_binding()
-        for given, values in zip(inputs, self._inputs, strict=True):
-            self._binding.bind_cpu_input(given.name, values)
-        for made in outputs:
+        for made in self._session.get_outputs():
             self._binding.bind_output(made.name)
+
+    def make_inputs(self) -> None:
+        """Values of each input, from the file that is given or seeded."""
+        self._inputs = arrays(list(self._shapes.values()), self._input_file)
+        for name, values in zip(self._shapes, self._inputs, strict=True):
+            self._binding.bind_cpu_input(name, values)
 
     def _open(self, onnxruntime: Any, profile_to: str = "") -> Any:
         options = onnxruntime.SessionOptions()

@@ -32,11 +32,14 @@ class OpenVinoModel:
         model = core.read_model(graph, openvino.Tensor(np.frombuffer(weights, np.uint8)))
         self._compiled = core.compile_model(model, "CPU", _settings(precision, options))
         self._require_type(precision)
-        shapes = [_fixed_shape(given) for given in self._compiled.inputs]
-        self._inputs = arrays(shapes, options.input)
+        self._shapes, self._input_file = [_fixed_shape(given) for given in self._compiled.inputs], options.input
         self._request = self._compiled.create_infer_request()
+
+    def make_inputs(self) -> None:
+        """Values of each input, from the file that is given or seeded."""
+        self._inputs = arrays(self._shapes, self._input_file)
         for index, values in enumerate(self._inputs):
-            self._request.set_input_tensor(index, openvino.Tensor(values, shared_memory=True))
+            self._request.set_input_tensor(index, engine("openvino").Tensor(values, shared_memory=True))
 
     @staticmethod
     def load_engine(threads: int) -> None:

@@ -35,7 +35,7 @@ Answers are JSON objects, one per line, flushed, told apart by ``kind``:
 
     start     runner, versions, threads, cpus (as they are, not as asked), pid
     begin     id, round: comes before a file is touched, so that a crash has a name
-    load      id, load_ns, first_ns: time of loading and of the first execution; in each visit
+    load      id, load_ns, first_ns: time of loading, inputs not included, and of the first execution; in each visit
     session   id, round, samples_ns, cpu_ns, wall_ns (of all samples together), nivcsw, majflt, maxrss_kb, clock_khz,
               temp_mc (0: unknown), at_ns (middle of the session); with --probe also probe_ns (time of a fixed chain of
               dependent operations: the clock), crowding_ppm (a millionth: time of independent operations over that of

@@ -45,8 +45,6 @@ class PteModel(TensorFed):
     """
 
     def __init__(self, path: str, options: Options) -> None:
-        import torch
-
         bindings = engine(options.threads)
         tracing = {"enable_etdump": True, "debug_buffer_size": 0} if options.profile else {}
         # The method does not own the program: both are kept.
@@ -58,15 +56,21 @@ class PteModel(TensorFed):
         for i, info in enumerate(infos):
             if int(info.dtype()) not in (_TYPES if self.hands_on and i > 0 else (_FLOAT,)):
                 raise ModelFailure("load", f"input {i} is not float32")
-        shapes = [info.sizes() for info in infos]
+        self._infos, self._path, self._options = infos, path, options
         self.later_frames: npt.NDArray[np.float32] = np.empty((0,), np.float32)
+
+    def make_inputs(self) -> None:
+        """Values of each input, from the file that is given or seeded; states are zeros."""
+        import torch
+
+        shapes = [info.sizes() for info in self._infos]
         if self.hands_on:
-            first, self.later_frames = _frames(shapes[0], options.input)
-            self._inputs = [torch.from_numpy(first), *map(_zeros, infos[1:])]
+            first, self.later_frames = _frames(shapes[0], self._options.input)
+            self._inputs = [torch.from_numpy(first), *map(_zeros, self._infos[1:])]
         else:
-            self._inputs = tensors(shapes, options.input)
-        if options.check or self.hands_on:  # layout matters to the values, not to the time
-            known = pte_layout(Path(path)).inputs
+            self._inputs = tensors(shapes, self._options.input)
+        if self._options.check or self.hands_on:  # layout matters to the values, not to the time
+            known = pte_layout(Path(self._path)).inputs
             self._inputs = [_stored(value, one.order) for value, one in zip(self._inputs, known, strict=True)]
 
     @staticmethod

@@ -27,7 +27,7 @@ import numpy as np
 from hwbench.runtimes import usable
 from hwbench.runtimes.machine import Machine
 from hwbench.runtimes.protocol import CACHES, MAX_COPIES, SENTINEL, Options
-from hwbench.runtimes.python_models import Model, ModelFailure, mix
+from hwbench.runtimes.python_models import Model, ModelFailure, make_inputs, mix
 
 # Executions that are traced at most: tracing keeps every event of each in memory until it is written.
 PROFILED_RUNS = 100
@@ -198,6 +198,7 @@ class RunnerSession:
         start = self.machine.now_ns()
         model = self.machine.load(entry.path, self.options)
         load_ns = self.machine.now_ns() - start
+        make_inputs(model)
         first_ns = model.run()
         entry.model, entry.timed = model, self._in_cache_state(entry, model)
         return _answer("load", id=entry.id, load_ns=load_ns, first_ns=first_ns)
@@ -208,7 +209,10 @@ class RunnerSession:
             return Flushed(machine, model)
         if options.cache == "rotate":
             count = num_copies(os.path.getsize(entry.path), machine.last_cache_bytes())
-            return Rotated([model, *(machine.load(entry.path, options) for _ in range(count - 1))])
+            copies = [machine.load(entry.path, options) for _ in range(count - 1)]
+            for copy in copies:
+                make_inputs(copy)
+            return Rotated([model, *copies])
         return model
 
     def _time(self, entry: Entry, number: int, kind: str) -> Answer:
@@ -254,6 +258,7 @@ class RunnerSession:
             start = machine.now_ns()
             model = machine.load(options.check, options)
             load_ns = machine.now_ns() - start
+            make_inputs(model)
             first_ns = model.run()
             outputs = [model.output().copy()]
             for frame in getattr(model, "later_frames", ()):

@@ -97,7 +97,7 @@ def test_the_engine_is_all_of_the_package_that_loading_a_file_needs():
 @pytest.mark.parametrize(("precision", "low", "high"), [("fp32", 0, 1e-5), ("fp16", 1e-5, 5e-3), ("int8", 1e-4, 0.1)])
 def test_a_precision_is_computed_in_that_precision(built, precision, low, high):
     files, module, example = built
-    model = LiteRtModel(str(files[precision].path), Options(threads=1))
+    model = load_model(str(files[precision].path), Options(threads=1))
     assert model.input_shape == tuple(example.shape)
     with torch.no_grad():
         expected = module(example).numpy()
@@ -113,7 +113,7 @@ def test_ranges_hold_all_clips_in_any_order(built, tmp_path):
     clips, workload = [example, 4 * example], Workload.parse(BLOCK.key.replace("fp32", "int8"))
     made = [get("litert").build(module, example, workload, tmp_path / f"{n}.tflite", clips[::n]) for n in (1, -1)]
     assert made[0].sha256 == made[1].sha256
-    model = LiteRtModel(str(made[0].path), Options(threads=1))
+    model = load_model(str(made[0].path), Options(threads=1))
     model.feed(clips[1].numpy())
     model.run()
     with torch.no_grad():
@@ -148,7 +148,7 @@ def test_two_inputs_stand_in_the_order_of_the_arguments(built, tmp_path):
 
     example = (torch.randn(1, 2, 3, 4), torch.randn(1, 2, 5, 5))
     made = get("litert").build(Difference(), example, BLOCK, tmp_path / "two.tflite", [])
-    model = LiteRtModel(str(made.path), Options(threads=1))
+    model = load_model(str(made.path), Options(threads=1))
     assert model.input_shape == (1, 2, 3, 4)
     second = torch.from_numpy(model._inputs[1])
     model.feed(example[0].numpy())

@@ -14,6 +14,7 @@ from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.runtimes.litert_graph import _name, _read, delegable, simplified
 from hwbench.runtimes.litert_model import LiteRtModel
 from hwbench.runtimes.protocol import Options
+from hwbench.runtimes.python_models import load_model
 from hwbench.specs import Workload
 
 BLOCKS = {
@@ -51,7 +52,7 @@ def operators(content):
 
 def answer(content, example, path):
     path.write_bytes(content)
-    model = LiteRtModel(str(path), Options(threads=1))
+    model = load_model(str(path), Options(threads=1))
     model.feed(example.numpy())
     model.run()
     return model.output().copy()

@@ -17,7 +17,6 @@ from hwbench.models import workload_module
 from hwbench.runtimes import ModuleForm, get
 from hwbench.runtimes.onnx import OnnxRuntime
 from hwbench.runtimes.onnx.export import OPSET
-from hwbench.runtimes.onnx_model import OnnxModel
 from hwbench.runtimes.protocol import Options
 from hwbench.runtimes.python_models import ModelFailure, load_model
 from hwbench.runtimes.runners import check_file
@@ -66,7 +65,7 @@ def test_int8_is_in_the_graph(built, tmp_path):
 
 def test_operations_are_named_and_timed(built):
     artifact, _, example = built
-    model = OnnxModel(str(artifact.path), Options(threads=1))
+    model = load_model(str(artifact.path), Options(threads=1))
     rows = model.operations(3)
     assert any(name.startswith("Conv ") or "Conv" in name for name, _, _ in rows)
     assert all(ns > 0 and count == 3 for _, ns, count in rows)
@@ -94,7 +93,7 @@ def test_neither_the_first_runs_nor_a_preemption_make_the_time_of_an_operation(m
             Path(self.path).write_text(json.dumps([{"cat": "Session", "name": "model_run", "dur": 1}, *nodes]))
             return self.path
 
-    model = OnnxModel(str(built[0].path), Options(threads=1))
+    model = load_model(str(built[0].path), Options(threads=1))
     monkeypatch.setattr(model, "_open", lambda engine, trace: Session(trace))
     ((name, ns, count),) = model.operations(8)
     assert (name, count) == ("Conv stem", 8)

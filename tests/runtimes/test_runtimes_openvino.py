@@ -72,13 +72,13 @@ def test_the_same_module_gives_the_same_bytes_and_shapes_are_fixed(built, tmp_pa
     artifact, module, example = built
     again = get("openvino").build(module, example, BLOCK, tmp_path / "again.ovz", [])
     assert again.sha256 == artifact.sha256
-    model = OpenVinoModel(str(artifact.path), Options(threads=1))
+    model = load_model(str(artifact.path), Options(threads=1))
     assert model.input_shape == tuple(example.shape)
 
 
 def test_operations_are_named_and_timed(built):
     artifact, _, _ = built
-    model = OpenVinoModel(str(artifact.path), Options(threads=1, profile=True))
+    model = load_model(str(artifact.path), Options(threads=1, profile=True))
     rows = model.operations(3)
     assert any(name.startswith("Convolution") for name, _, _ in rows)
     assert all(ns >= 0 and count == 3 for _, ns, count in rows)
@@ -113,7 +113,7 @@ def test_bf16_computes_in_bf16_or_is_refused_with_what_to_choose(built, tmp_path
         with pytest.raises(ModelFailure, match="does not compute in bf16"):
             load_model(str(made.path), Options())
         return
-    model = OpenVinoModel(str(made.path), Options(threads=1))
+    model = load_model(str(made.path), Options(threads=1))
     model.feed(example.numpy())
     model.run()
     expected = module(example).detach().numpy()

@@ -14,7 +14,7 @@ from hwbench.errors import UnsupportedModule
 from hwbench.models import workload_module
 from hwbench.runtimes import ModuleForm, get, torchscript
 from hwbench.runtimes.protocol import Options
-from hwbench.runtimes.python_models import ModelFailure
+from hwbench.runtimes.python_models import ModelFailure, load_model
 from hwbench.runtimes.script_model import ScriptModel, read_note
 from hwbench.runtimes.torchscript import TorchScript, engine_of, fuse
 from hwbench.specs import Workload
@@ -40,7 +40,7 @@ def test_layouts_are_run_as_they_are(tmp_path, variant):
     torch.manual_seed(0)
     module, example = workload_module(workload)
     made = get("torchscript").build(module, example, workload, tmp_path / "model.ts", [])
-    model = ScriptModel(str(made.path), Options())
+    model = load_model(str(made.path), Options())
     model.feed(example.numpy())
     model.run()
     with torch.no_grad():
@@ -89,7 +89,7 @@ def _in_int8(module, folder):
     form = deploy_graph(module.eval(), clip)
     frames = frames_to_batch(clip)
     made = TorchScript().build(form, frames, Workload.parse(f"{BLOCK}/int8/auto"), folder / "model.ts", [frames])
-    model = ScriptModel(str(made.path), Options())
+    model = load_model(str(made.path), Options())
     model.feed(frames.numpy())
     model.run()
     with torch.no_grad():

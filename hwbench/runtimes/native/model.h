@@ -72,14 +72,14 @@ struct Free {
   void operator()(void* pointer) const { std::free(pointer); }
 };
 
-// A loaded file with inputs that are ready to be set.
+// A loaded file, which runs after `make_inputs`.
 //
 // A file that leaves the memory of its outputs to the caller is a stream: a frame and states go in, and what comes out
 // behind the first output are the states for the next frame, in the order in which they go in. Bytes of zeros are zeros
 // of each type that states have, float32, float16 and int8.
 class Model {
  public:
-  Model(const std::string& path, const std::string& input_file, Tracer* tracer) : tracer_(tracer) {
+  Model(const std::string& path, Tracer* tracer) : tracer_(tracer) {
     first_log.clear();
     auto loader = executorch::extension::FileDataLoader::from(path.c_str());
     check(loader.error(), "load");
@@ -93,6 +93,13 @@ class Model {
     auto method = program_->load_method("forward", &*manager_, tracer);
     check(method.error(), "load");
     method_.emplace(std::move(*method));
+  }
+
+  // Makes the inputs that are set before each execution: of the file, or seeded where its name is empty. No part of the
+  // time that loading takes.
+  void make_inputs(const std::string& input_file) {
+    auto meta = program_->method_meta("forward");
+    check(meta.error(), "load");
     make_inputs(*meta, input_file);
     if (streams_) make_outputs(*meta);
   }

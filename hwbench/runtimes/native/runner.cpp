@@ -66,7 +66,8 @@ class Timed {
   Timed(Model& model, const std::string& path, const Options& o) : models_{&model}, flush_(o.cache == "flush") {
     if (o.cache != "rotate") return;
     for (size_t copy = 1, copies = num_copies(path); copy < copies; ++copy) {
-      models_.push_back(owned_.emplace_back(std::make_unique<Model>(path, "", nullptr)).get());
+      models_.push_back(owned_.emplace_back(std::make_unique<Model>(path, nullptr)).get());
+      models_.back()->make_inputs("");
     }
   }
 
@@ -279,8 +280,9 @@ void visit(Entry& entry, uint64_t round, const char* kind, const Options& o, Wat
     if (!entry.model) {
       if (o.profile) entry.tracer = std::make_unique<Tracer>();
       const int64_t start = now_ns();
-      entry.model = std::make_unique<Model>(entry.path, "", entry.tracer.get());
+      entry.model = std::make_unique<Model>(entry.path, entry.tracer.get());
       const int64_t load_ns = now_ns() - start;
+      entry.model->make_inputs("");
       if (entry.tracer) entry.tracer->clear();
       const int64_t first_ns = entry.model->run();
       entry.timed = std::make_unique<Timed>(*entry.model, entry.path, o);
@@ -338,8 +340,10 @@ int run_check(const Options& o) {
   try {
     alarm(static_cast<unsigned>(o.timeout_s));
     const int64_t start = now_ns();
-    Model model(o.check, o.input, nullptr);
-    const int64_t load_ns = now_ns() - start, first_ns = model.run_frame(0);
+    Model model(o.check, nullptr);
+    const int64_t load_ns = now_ns() - start;
+    model.make_inputs(o.input);
+    const int64_t first_ns = model.run_frame(0);
     std::vector<float> values;
     std::vector<int> shape;
     for (size_t frame = 0; frame < model.frames(); ++frame) {
