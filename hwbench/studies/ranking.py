@@ -121,10 +121,11 @@ def precision_at(
 def regret(scores: Sequence[float], truths: Sequence[float], bands: Sequence[object]) -> float:
     """By how much the network of the highest score falls short of the best: a mean over bands, in units of truth.
 
-    A band of one network tells nothing; where there are no others the mean is not a number.
+    A band of one network tells nothing; where there are no others the mean is not a number. Of networks that share the
+    highest score the mean counts.
     """
     several = [band for band in _by_band(scores, truths, bands) if len(band[1]) > 1]
-    lost = [found.max() - found[int(np.argmax(chosen))] for chosen, found in several]
+    lost = [found.max() - found[chosen == chosen.max()].mean() for chosen, found in several]
     return float(np.mean(lost)) if lost else float("nan")
 
 

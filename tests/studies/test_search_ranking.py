@@ -77,6 +77,21 @@ def test_precision_and_regret_by_hand() -> None:
     assert precision_at(scores[:4], truths[:4], [""] * 4, first=5) == pytest.approx(0.5)  # two of four
 
 
+def test_the_regret_does_not_depend_on_the_order_of_networks_that_tie() -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(20):
+        scores, truths, bands = rng.integers(3, size=24), rng.integers(4, size=24) / 4, rng.integers(2, size=24)
+        moved = rng.permutation(24)
+        found = regret(scores[moved], truths[moved], bands[moved])
+        assert found == pytest.approx(regret(scores, truths, bands), rel=1e-12)
+
+
+def test_first_choices_that_tie_lose_their_mean() -> None:
+    truths, bands = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2], [""] * 8
+    assert regret([1] * 8, truths, bands) == pytest.approx(chance_regret(truths, bands))
+    assert regret([2, 1, 2, 2], truths[:4], [""] * 4) == pytest.approx(0.9 - (0.9 + 0.7 + 0.6) / 3)
+
+
 def test_regret_is_told_within_bands() -> None:
     truths, bands = [0.9, 0.8, 0.3, 0.1], ["slow", "slow", "fast", "fast"]
     assert regret([1, 2, 2, 1], truths, bands) == pytest.approx(0.05)
