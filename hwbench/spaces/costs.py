@@ -20,6 +20,7 @@ from hwbench.errors import InfeasibleBudget, InvalidValue
 from hwbench.printable import shown
 from hwbench.spaces.budgets import Budget, jointly_known
 from hwbench.spaces.family import Ends, Family, Member
+from hwbench.spaces.scales import steps_along
 from hwbench.spaces.space import InputSize, StagedSpace
 from hwbench.spaces.stages import Stage, StageChoice
 from hwbench.spaces.steps import SpaceStep, WholeStage
@@ -136,15 +137,18 @@ def _sums_by(costs: Costs, number: Callable[[str, object, object], float]) -> Sp
 
 
 def _sums(space: CostSpace, rows: Sequence[npt.NDArray[np.float64]]) -> SpaceSums:
-    """Sums over a space, whatever the value before is; ``rows`` are numbers by choice and value."""
+    """Sums over a space, whatever the value before is; ``rows`` are numbers by choice and value.
+
+    The channels that reach a step stand for the value before, and are close where it is close.
+    """
     stages: list[StageSums] = []
-    before = 1
-    for row in rows:
+    before = [0]
+    for row, scale in zip(rows, space.choices.values(), strict=True):
         last = len(stages) == len(rows) - 1
         out = np.zeros(len(row), np.int64) if last else np.arange(len(row))
-        inputs = tuple(TensorSpec(1, number + 1, 1, 1, 1) for number in range(before))
-        stages.append(StageSums(inputs, np.tile(row, (before, 1)), np.tile(out, (before, 1))))
-        before = len(row)
+        inputs = tuple(TensorSpec(1, step + 1, 1, 1, 1) for step in before)
+        stages.append(StageSums(inputs, np.tile(row, (len(before), 1)), np.tile(out, (len(before), 1))))
+        before = steps_along(scale).tolist()
     return SpaceSums(space, space.steps, (CellSums(_NO_SIZE, 0.0, tuple(stages)),), num_classes=1)
 
 

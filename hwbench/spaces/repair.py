@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hwbench.spaces.scales import steps_along
 from hwbench.spaces.sums import CellSums, SpaceSums
 from hwbench.spaces.walk import Floats, Integers
 from hwbench.specs import Architecture
@@ -34,7 +35,8 @@ class _Front:
 def nearest_within(sums: SpaceSums, budget_s: float, proposal: Architecture) -> Architecture:
     """The member within the budget with the fewest choices changed, then the fewest steps, then the least latency.
 
-    There must be one; distances between numbers are counted in steps on the scale of the choice, not by value.
+    There must be one. Distances between numbers are steps between the values of the choice in ascending order, however
+    large each step is.
     """
     away = [stage_distances(sums, number, proposal) for number in range(len(sums.axes))]
     best: tuple[int, float, int] | None = None
@@ -155,8 +157,9 @@ def stage_distances(sums: SpaceSums, number: int, proposal: Architecture, kept: 
     total = np.zeros(len(axis.choices), np.int64)
     for (name, choice), places in zip(axis.names.items(), axis.places.T):
         if choice in told:
-            wanted = axis.stage.texts(name).index(told[choice])
-            away = np.where((places < 0) | (places == wanted), 0, _CHANGE + np.abs(places - wanted))
+            scale = axis.stage.texts(name)
+            wanted, steps = scale.index(told[choice]), steps_along(scale)
+            away = np.where((places < 0) | (places == wanted), 0, _CHANGE + np.abs(steps[places] - steps[wanted]))
             total += _weight(choice, kept) * away
     return total
 
@@ -179,4 +182,5 @@ def _weight(choice: str, kept: Set[str]) -> int:
 
 
 def _distance(text: str, wanted: str, scale: tuple[str, ...]) -> int:
-    return 0 if text == wanted else _CHANGE + abs(scale.index(text) - scale.index(wanted))
+    steps = steps_along(scale)
+    return 0 if text == wanted else _CHANGE + abs(int(steps[scale.index(text)] - steps[scale.index(wanted)]))

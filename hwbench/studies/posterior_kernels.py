@@ -8,10 +8,11 @@ from functools import cached_property, reduce
 
 import numpy as np
 
+from hwbench.spaces.scales import is_numeric, steps_along
 from hwbench.spaces.walk import Floats, Integers
 from hwbench.studies.posterior_layout import ABSENT_VALUE, PAIRS, EffectLayout, Effects
 
-# Values that are so many places apart on a scale have a correlation of exp(-1/2).
+# Numbers that are so many places apart in ascending order have a correlation of exp(-1/2).
 _PLACES = 1.5
 # The share of the variance of a numeric choice that is smooth.
 _SMOOTH = 0.5
@@ -139,18 +140,11 @@ def _alike(scale: tuple[str, ...]) -> Floats:
 def _covariance(scale: tuple[str, ...]) -> Floats:
     """Of the effects of the values of a choice: they sum to zero, and their mean variance is one."""
     count = len(scale)
-    places = np.arange(count, dtype=np.float64)
     near = np.eye(count)
-    if _numeric(scale):
+    if is_numeric(scale):
+        places = steps_along(scale)
         near = (1 - _SMOOTH) * near + _SMOOTH * np.exp(-0.5 * ((places[:, None] - places) / _PLACES) ** 2)
     centre = np.eye(count) - 1.0 / count
     centred: Floats = centre @ near @ centre
     size = float(np.trace(centred)) / count
     return centred / size if size > 0 else np.zeros((count, count))
-
-
-def _numeric(scale: tuple[str, ...]) -> bool:
-    try:
-        return bool(np.isfinite([float(value) for value in scale]).all())
-    except ValueError:
-        return False

@@ -188,6 +188,26 @@ def test_repair_changes_as_little_as_possible(space, salt, share, seed, known):
     assert distance(repaired) == min(distance(a) for a, t in totals.items() if t <= budget)
 
 
+@pytest.mark.parametrize("listed", [(8, 32, 64), (64, 8, 32), (64, 32, 8)])
+def test_repair_takes_the_nearest_number_in_whatever_order_they_are_listed(listed):
+    cost = {8: 1, 32: 3, 64: 5}
+    feasible = FeasibleSet.of_costs({"width": {value: cost[value] for value in listed}, "act": {"a": 1, "b": 1}}, 5)
+    repaired = feasible.repair(feasible.space.of_params({"width": 64, "act": "b"}))
+    assert feasible.space.params(repaired) == {"width": 32, "act": "b"}
+
+
+@pytest.mark.parametrize("listed", ["4, 8, 16", "16, 4, 8"])
+def test_repair_takes_the_nearest_input_size_in_whatever_order_they_are_listed(tmp_path, listed):
+    text = (shipped() / "search_spaces" / "x3d-tiny.toml").read_text()
+    path = tmp_path / "x3d-tiny.toml"
+    path.write_text(text.replace("frames = 8\n", f"frames = [{listed}]\n"))
+    space = read_space(path)
+    sums = SpaceSums.of(space, lambda _, x: float(x.numel), num_classes=4)
+    params = space.params(next(space.architectures()))
+    proposal, nearest = (space.of_params(params | {"frames": frames}) for frames in ("16", "8"))
+    assert FeasibleSet(sums, sums.total(nearest)).repair(proposal) == nearest
+
+
 @settings(max_examples=15, deadline=None)
 @given(spaces, st.integers(0, 10**6), st.floats(0.05, 1))
 def test_reachable_parts_are_those_of_the_networks_within_the_budget(space, salt, share):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hwbench.spaces import read_space
+from hwbench.spaces.costs import cost_sums
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture
@@ -73,6 +74,25 @@ def test_what_reaches_a_stage_is_a_column(mobile):
     for stage in (1, 2, 3):
         incoming = codes[:, len(names) + stage - 1]
         assert incoming.tolist() == codes[:, names.index(f"s{stage}.width")].tolist()
+
+
+def test_close_numbers_behave_alike_in_whatever_order_they_are_listed():
+    """Three layers whose score grows with the logarithm of their widths."""
+    widths = [8, 16, 32, 64, 128, 256]
+    layers = ["a", "b", "c"]
+
+    def predicted(listed: list[int]) -> dict[tuple[int, ...], float]:
+        sums = cost_sums({layer: dict.fromkeys(listed, 1) for layer in layers})
+        space, rng = sums.space, np.random.default_rng(0)
+        rows = rng.choice(widths, size=(12, 3)).tolist()
+        members = [space.of_params(dict(zip(layers, row, strict=True))) for row in rows]
+        posterior = Posterior.fit(Layout(sums), observed(members, np.log2(rows).sum(axis=1)))
+        every = list(space.architectures())
+        means = posterior.predict(every)[0]
+        return {tuple(space.params(one).values()): mean for one, mean in zip(every, means, strict=True)}
+
+    ascending, mixed = predicted(widths), predicted([64, 8, 256, 16, 128, 32])
+    assert mixed == pytest.approx(ascending, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ["x3d-tiny", "x3d-mobile", "r2plus1d-mobile"])
