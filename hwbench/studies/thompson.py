@@ -104,7 +104,7 @@ class Thompson:
             return 1.0
         smallest, _ = self._feasible.smallest()
         least = min(1.0, smallest * 1.01 / self._feasible.budget_s)
-        return float(rng.uniform(least, 1.0)) if least > 0 else 1.0
+        return float(rng.uniform(max(least, 0.0), 1.0))
 
 
 def _steady(number: int) -> int:

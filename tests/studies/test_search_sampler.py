@@ -518,6 +518,27 @@ def test_that_thompson_learns_from_the_first_objective_alone_is_warned_of_once(b
     assert len(combinations_of(study, ITEMS)) == 8
 
 
+@pytest.mark.filterwarnings("ignore:FeasibleSampler. thompson learns from the first of 2 objectives")
+@pytest.mark.parametrize("least", [0, 1])
+def test_thompson_looks_for_cheap_combinations_of_two_objectives_whatever_the_cheapest_costs(least):
+    costs = {f"item{number}": {False: least, True: number + 1} for number in range(10)}
+    sampler = FeasibleSampler(FeasibleSet.of_costs(costs, 40), Thompson, seed=0, startup=5)
+    study = optuna.create_study(sampler=sampler, directions=["maximize", "minimize"])
+
+    def worth_and_cost(trial):
+        packed = [trial.suggest_categorical(name, list(values)) for name, values in costs.items()]
+        return sum((place + 1) ** 0.5 for place, one in enumerate(packed) if one), spent_of(trial.params, costs)
+
+    study.optimize(worth_and_cost, n_trials=30)
+    spent = [trial.values[1] for trial in study.trials[5:]]
+    assert min(spent) <= 20
+    assert sum(one <= 30 for one in spent) >= 5
+
+
+def spent_of(params, costs):
+    return sum(costs[name][value] for name, value in params.items())
+
+
 @pytest.mark.parametrize("base", ["nsga2", "random", "tpe"])
 def test_the_others_learn_from_all_objectives(items, base):
     sampler = FeasibleSampler(items, samplers.get(base), seed=0, startup=2)
