@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,6 +33,8 @@ Base = Callable[[int], BaseSampler] | type[Thompson] | None
 
 # Proposals that are tried before a network already seen is replaced by a fresh draw.
 _PROPOSALS = 4
+# Completions of a trial that is queued with some choices that are tried before one already seen is evaluated again.
+_COMPLETIONS = 20
 # Noise by which the first neighbour of a proposal is found, where a change of one choice counts 1; then twice as much.
 _NOISE = 0.25
 _DRAWS = 400
@@ -79,7 +81,8 @@ class FeasibleSampler(BaseSampler):
     network, and counts in the budget.
 
     Other parameters of an objective, beside the choices, are sampled by a TPE that knows nothing of them. Where a trial
-    is queued with some of the choices, the others are drawn such that all are within the budget, if they can be.
+    is queued with some of the choices, the others are drawn such that all are within the budget, if they can be, and
+    the network is a new one, where one comes up.
 
     Draws are from ``band``, shares of the budget as ``FeasibleSet.draw`` takes them, and none is one of the ``faster``
     networks, while new networks come up there.
@@ -236,10 +239,10 @@ class FeasibleSampler(BaseSampler):
         taken = self._taken(study, trial)
         before = _before(taken, trial)
         rng = np.random.default_rng([self._seed, before, 1])
+        seen = proposed | {one.key for other in taken if (one := self._network(other))}
         fixed = trial.system_attrs.get(FIXED_PARAMS, {})
         if 0 < len(self._distributions.keys() & fixed.keys()) < len(self._distributions):
-            return self._completed(fixed, rng)
-        seen = proposed | {one.key for other in taken if (one := self._network(other))}
+            return self._completed({name: fixed[name] for name in self._distributions if name in fixed}, rng, seen)
         starting, base = before < self._startup, self._bases.get(trial.number)
         if starting and base is not None:
             self._propose(study, trial, base)  # unused, but by that NSGA-II counts the trial among its parents
@@ -283,10 +286,19 @@ class FeasibleSampler(BaseSampler):
             self._networks[texts] = self._space.of_params({name: params[name] for name in self._distributions})
         return self._networks[texts]
 
-    def _completed(self, fixed: Mapping[str, Any], rng: np.random.Generator) -> Architecture:
+    def _completed(self, fixed: dict[str, Any], rng: np.random.Generator, seen: set[str]) -> Architecture:
+        """A random completion of fixed values that the study has not seen, where one comes up."""
+        for _ in range(_COMPLETIONS):
+            found = self._completion(fixed, rng)
+            if self._space.of_params(self._space.params(found) | fixed).key not in seen:
+                return found
+        return self._completion(fixed, rng)
+
+    def _completion(self, fixed: dict[str, Any], rng: np.random.Generator) -> Architecture:
         """A random network within the budget that has as many of the fixed values as possible."""
-        drawn = self._space.params(self._feasible.draw(rng))
-        wanted = self._space.of_params(drawn | {name: fixed[name] for name in self._distributions if name in fixed})
+        wanted = self._space.of_params(self._space.params(self._feasible.draw(rng)) | fixed)
+        if all(part.space.name != wanted.space for part in self._feasible.parts):
+            wanted = self._feasible.repair(wanted)
         part = next(part for part in self._feasible.parts if part.space.name == wanted.space)
         nearness = noisy_nearness(part.sums.of_space(wanted.space), wanted, rng, _NOISE, kept=fixed.keys())
         return part.best(nearness).architecture

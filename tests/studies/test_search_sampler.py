@@ -9,11 +9,17 @@ import pytest
 from optuna.trial import TrialState
 
 from hwbench.errors import InvalidValue
+from hwbench.spaces import SpaceUnion, read_space
+from hwbench.spaces.budgets import Budget
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.joint import JointSet
+from hwbench.spaces.limits import Limits
+from hwbench.spaces.sums import SpaceSums
+from hwbench.spaces.union_set import UnionSet
 from hwbench.studies.posterior import Posterior
 from hwbench.studies.sampler import _RUNGS, FeasibleSampler, _spread, samplers
 from hwbench.studies.thompson import Thompson
+from hwbench.workspace import shipped
 
 
 @pytest.fixture(autouse=True)
@@ -288,6 +294,39 @@ def test_a_queued_trial_is_completed_within_the_budget(widths):
     for number, trial in enumerate(study.trials[:6]):
         assert trial.params[f"layer{number}"] == 128
         assert sum(COSTS[name][width] for name, width in trial.params.items()) <= 3.0 + 1e-9
+
+
+@pytest.mark.parametrize("base", ["thompson", "tpe", "random"])
+def test_each_of_many_trials_that_are_queued_alike_is_a_new_combination(base):
+    """There are 16 combinations with what is queued, all within the budget."""
+    costs = {name: {number: number for number in (1, 2, 3, 4)} for name in ("a", "b", "c")}
+    sampler = FeasibleSampler(FeasibleSet.of_costs(costs, 12), samplers.get(base), seed=0, startup=3)
+    study = optuna.create_study(sampler=sampler)
+    for _ in range(12):
+        study.enqueue_trial({"a": 4})
+    study.optimize(lambda trial: sum(trial.suggest_categorical(n, list(v)) for n, v in costs.items()), n_trials=12)
+    assert {trial.params["a"] for trial in study.trials} == {4}
+    assert len(combinations_of(study, costs)) == 12
+
+
+def test_where_all_combinations_with_what_is_queued_were_tried_one_is_tried_again(items):
+    study = optuna.create_study(sampler=FeasibleSampler(items, None, seed=0, startup=0))
+    queued = dict.fromkeys(list(ITEMS)[1:], False)
+    for _ in range(3):
+        study.enqueue_trial(queued)
+    study.optimize(lambda trial: use(trial, *range(6)), n_trials=3)
+    assert all(queued.items() <= trial.params.items() for trial in study.trials)
+    assert len(combinations_of(study, ITEMS)) == 2
+
+
+def test_a_queued_space_without_networks_within_the_budget_is_completed_from_another():
+    spaces = [read_space(shipped() / "search_spaces" / f"{name}.toml") for name in ("x3d-tiny", "x3d-mini")]
+    sums = [SpaceSums.of(one, lambda *_, cost=cost: cost, num_classes=4) for one, cost in zip(spaces, (1, 50))]
+    within = UnionSet(SpaceUnion(tuple(spaces)), [Limits((Budget("cost", 50, one),)) for one in sums])
+    assert list(within.sets) == ["x3d-tiny"]
+    study = optuna.create_study(sampler=FeasibleSampler(within, None, seed=0, startup=0))
+    study.enqueue_trial({"space": "x3d-mini"})
+    assert within.space.sample(study.ask()).space == "x3d-mini"
 
 
 @pytest.mark.parametrize("queued", [{"s3.depth": "4"}, {"s2.expansion": "4"}, {"s1.depth": "2", "s3.width": "128"}])
