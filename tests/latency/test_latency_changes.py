@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from hwbench.api.validate import ValidateResult, calibrating, changes_since
 from hwbench.errors import InvalidFile, InvalidValue
@@ -92,6 +93,15 @@ def test_a_spread_that_intervals_do_not_explain_is_found():
 def test_the_interval_of_a_median_leaves_two_of_ten_out():
     assert median_interval(np.arange(10.0)) == (1.0, 8.0)
     assert median_interval(np.array([3.0, 1.0])) == (1.0, 3.0)
+
+
+def test_the_interval_of_a_median_holds_it_with_95_percent_and_no_wider_one_is_needed():
+    """A median is above as many of n values as heads come up in n throws."""
+    for number in [*range(6, 121), 1000, 5000]:
+        low, high = median_interval(np.arange(float(number)))
+        assert low + high == number - 1
+        missed, missed_if_narrower = (2 * binom.cdf(low + more, number, 0.5) for more in (0, 1))
+        assert missed <= 0.05 < missed_if_narrower
 
 
 def test_nothing_moved_between_two_tables_of_the_same(tmp_path):
