@@ -64,7 +64,8 @@ class JointGrid:
         """By budget: the number of steps between the least that any member costs and the budget; 0: all keep it."""
         room = 1.0 - self.costs.least.min(axis=0)
         most = self.costs.least + self._most[0][:, :, 0].T
-        binding = (most > 1.0).any(axis=0)
+        reachable = np.isfinite(self.costs.least).all(axis=1)
+        binding = (most[reachable] > 1.0).any(axis=0)
         whole = np.array([room[k] / unit if unit else np.inf for k, unit in enumerate(self.units)])
         steps = np.zeros(len(room), np.int64)
         cells, waiting = float(_cells(self.costs)), int(binding.sum())

@@ -403,6 +403,21 @@ def test_budgets_that_all_members_keep_take_no_steps():
     assert loose.error[0] < 1e-4 < JointSet.of_named_costs(costs, {"a": 2.0, "b": 2.0, "c": 100}).error[0]
 
 
+def test_a_budget_that_all_members_keep_takes_no_steps_although_an_input_size_has_no_member():
+    """The peak leaves none of 8 frames."""
+    shape = {"depth": (1, 2, 3), "width": (8, 16, 24), "expansion": (1.0, 1.5), "kernel": (((3, 3, 3),),)}
+    stages = tuple(Stage.of({**shape, "se": (0.0,), "act": ("relu",)}, stride=stride) for stride in (1, 2))
+    space = StagedSpace("sizes", frames=(2, 8), resolution=(32,), family=X3d(), ends=X3D_ENDS, stages=stages)
+    sums = [SpaceSums.of(space, lambda b, x, s=s: number_of(b, x, s, whole=False), num_classes=4) for s in (0, 1)]
+    peaks = SpaceSums.of_peaks(space, lambda b, x: float(x.t), num_classes=4)
+    peak = PeakLimit("frames", 2, peaks, "--frames")
+    tight = Budget("tight", sums[0].smallest()[0] * 2, sums[0], "--tight")
+    loose = Budget("loose", sums[1].largest()[0] * 2, sums[1], "--loose")
+    alone, both = JointSet([tight], [peak]), JointSet([tight, loose], [peak])
+    assert both.error == (*alone.error, 0.0)
+    assert both.count == alone.count
+
+
 @pytest.mark.parametrize(
     ("costs", "budgets", "said"),
     [
