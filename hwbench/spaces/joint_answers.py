@@ -34,15 +34,13 @@ def band_is_empty(space: str, budgets: Sequence[Budget], band: tuple[float, floa
 
 
 def infeasible(budgets: Sequence[Budget], peaks: Sequence[PeakLimit]) -> InfeasibleBudget:
-    """No member is within all budgets and peaks; what is named is enough when it is typed instead."""
+    """No member is within all budgets and peaks; what is named last is enough when it is typed instead."""
     space = f"no member of space {budgets[0].sums.space.name!r}"
-    alone = [*_alone(budgets), *_peaks_alone(budgets[0], peaks)]
+    lowest = [_lowest(budgets[0], peak) for peak in peaks]
+    alone = [*_alone(budgets), *_peaks_alone(peaks, lowest)]
     if alone:
-        words, options = zip(*alone)
-        least = typed(budgets, [max(budget.limit, budget.sums.smallest()[0]) for budget in budgets])
-        others = [option for option in options if option]
         return InfeasibleBudget(
-            f"{space} is within {'; nor within '.join(words)}; give at least {' '.join([least, *others])}",
+            f"{space} is within {'; nor within '.join(alone)}; give {_enough(budgets, peaks, lowest)}",
             _excess(budgets, peaks),
         )
     costs = _costs(budgets, peaks)
@@ -67,22 +65,40 @@ def _excess(budgets: Sequence[Budget], peaks: Sequence[PeakLimit]) -> float:
     return float("inf") if costs is None else smallest_share(costs)[0]
 
 
-def _alone(budgets: Sequence[Budget]) -> Iterator[tuple[str, str]]:
+def _alone(budgets: Sequence[Budget]) -> Iterator[str]:
     """Budgets that no member keeps, whatever the others."""
     for budget in budgets:
         smallest, architecture = budget.sums.smallest()
         if smallest > budget.limit:
-            yield f"{_listed([budget])}: the smallest reachable is {budget.write(smallest)} ({architecture.key})", ""
+            yield f"{_listed([budget])}: the smallest reachable is {budget.write(smallest)} ({architecture.key})"
 
 
-def _peaks_alone(budget: Budget, peaks: Sequence[PeakLimit]) -> Iterator[tuple[str, str]]:
-    """Peaks that no member keeps, whatever the budgets; and the option that sets the least one."""
-    for peak in peaks:
-        if not peak.apply(budget.sums).num_known:
-            levels = peak.levels()
-            lowest = bisect_left(levels, True, key=lambda level: bool(peak.apply(budget.sums, level).num_known))
-            level = peak.write(levels[lowest])
-            yield f"{_listed([peak])}: the smallest reachable is {level}", f"{peak.option} {level}"
+def _peaks_alone(peaks: Sequence[PeakLimit], lowest: Sequence[PeakLimit]) -> Iterator[str]:
+    """Peaks that no member keeps, whatever the budgets."""
+    for peak, low in zip(peaks, lowest, strict=True):
+        if low is not peak:
+            yield f"{_listed([peak])}: the smallest reachable is {peak.write(low.limit)}"
+
+
+def _lowest(budget: Budget, peak: PeakLimit) -> PeakLimit:
+    """A peak, or the least one that some member keeps where none keeps it, whatever the budgets."""
+    if peak.apply(budget.sums).num_known:
+        return peak
+    levels = peak.levels()
+    lowest = bisect_left(levels, True, key=lambda level: bool(peak.apply(budget.sums, level).num_known))
+    return replace(peak, limit=levels[lowest])
+
+
+def _enough(budgets: Sequence[Budget], peaks: Sequence[PeakLimit], lowest: Sequence[PeakLimit]) -> str:
+    """The least that each budget and peak has to be, and where these have no member together, what is enough."""
+    options = [f"{low.option} {low.write(low.limit)}" for peak, low in zip(peaks, lowest) if low is not peak]
+    limits = [max(budget.limit, budget.sums.smallest()[0]) for budget in budgets]
+    least = f"at least {' '.join([typed(budgets, limits), *options])}"
+    costs = _costs(raised := _raised(budgets, limits), lowest)
+    if costs is None or len(budgets) + len(peaks) == 1 or _is_counted(budgets, lowest, limits):
+        return least
+    larger = typed(raised, _all_larger(raised, lowest, costs))
+    return f"{least}; nothing is within all of these together, try for example {' '.join([larger, *options])}"
 
 
 def _all_larger(budgets: Sequence[Budget], peaks: Sequence[PeakLimit], costs: JointCosts) -> list[float]:
@@ -98,13 +114,18 @@ def _all_larger(budgets: Sequence[Budget], peaks: Sequence[PeakLimit], costs: Jo
 
 def _is_counted(budgets: Sequence[Budget], peaks: Sequence[PeakLimit], limits: Sequence[float]) -> bool:
     """Whether the set of these limits has a member on its grid."""
-    larger = [replace(budget, limit=limit) for budget, limit in zip(budgets, limits, strict=True)]
-    costs = _costs(larger, peaks)
+    costs = _costs(larger := _raised(budgets, limits), peaks)
     if costs is None:
         return False
-    units = [_unit(budget, budget.limit) or 0.0 for budget in larger]
-    grid = JointGrid(costs, tuple(unit / budget.limit for unit, budget in zip(units, larger, strict=True)))
+    grid = JointGrid(costs, tuple((budget.unit or 0.0) / budget.limit for budget in larger))
     return any(grid.count(size, 1.0) for size in range(len(costs.least)))
+
+
+def _raised(budgets: Sequence[Budget], limits: Sequence[float]) -> list[Budget]:
+    """Budgets with other limits, none of which is lower."""
+    return [
+        replace(budget, limit=limit, unit=_unit(budget, limit)) for budget, limit in zip(budgets, limits, strict=True)
+    ]
 
 
 def _one_larger(budgets: Sequence[Budget], costs: JointCosts | None) -> Iterator[str]:

@@ -187,9 +187,14 @@ def test_what_is_named_where_nothing_is_within_is_enough_and_near(case, tight):
         return
     if "the smallest reachable" in message:
         assert min(case.heights.values()) > case.peak.limit
+        assert JointSet(*typed_again(case, named_last(message))).count
         return
     for way in message.partition("try for example ")[2].split(", or "):
         assert JointSet(*typed_again(case, way.partition(" (")[0])).count
+
+
+def named_last(message):
+    return re.split("give at least |try for example ", message)[-1]
 
 
 def typed_again(case, options):
@@ -416,6 +421,23 @@ def test_a_budget_that_all_members_keep_takes_no_steps_although_an_input_size_ha
     alone, both = JointSet([tight], [peak]), JointSet([tight, loose], [peak])
     assert both.error == (*alone.error, 0.0)
     assert both.count == alone.count
+
+
+@pytest.mark.parametrize(
+    "costs",
+    [
+        {"a": {"x": {1: 1, 2: 3}}, "b": {"x": {1: 3, 2: 1}}},
+        {"a": {"x": {1: 1, 2: math.pi}}, "b": {"x": {1: math.e, 2: 1}}},
+        {"a": {"x": {1: 1, 2: 2, 3: 5}, "y": {1: 0, 2: 1}}, "b": {"x": {1: 4, 2: 2, 3: 1}, "y": {1: 2, 2: 0}}},
+    ],
+)
+def test_where_the_least_budgets_have_no_member_together_larger_ones_are_named_that_have(costs):
+    budgets = {"a": 0.5, "b": 2}
+    with pytest.raises(InfeasibleBudget, match=r"give at least a = 1 b = 2; nothing is within all of these") as error:
+        JointSet.of_named_costs(costs, budgets)
+    larger = dict(zip(costs, map(float, re.findall(r"= (\S+)", named_last(str(error.value))))))
+    assert JointSet.of_named_costs(costs, larger).count
+    assert all(larger[name] >= limit for name, limit in budgets.items())
 
 
 @pytest.mark.parametrize(
