@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -65,6 +66,12 @@ class JointProblem:
         self._room = np.where(self._within[:, None] & np.isfinite(room), room, 0.0)
         self._gains = [np.where(known, gain, -np.inf) for known, gain in zip(self.costs.known, self.gains)]
 
+    @cached_property
+    def _scale(self) -> float:
+        """How large scores may be, or 1 where they may be larger: what sums are off by is a share of it."""
+        largest = [np.abs(part[np.isfinite(part)]).max(initial=0.0) for part in (self.bases, *self._gains)]
+        return min(1.0, float(sum(largest)))
+
     def solve(self) -> BestChoices | None:
         """The member with the highest score above ``floor``; None where none is within the budgets."""
         if not self._within.any():
@@ -86,7 +93,7 @@ class JointProblem:
     def beaten(self, bounds: Floats) -> Mask:
         """Whether nothing below these bounds is better than what is there."""
         least = self.best.score if self.best is not None else self.floor
-        slack = ROUNDING * (1 + abs(least)) if np.isfinite(least) else 0.0
+        slack = ROUNDING * (self._scale + abs(least)) if np.isfinite(least) else 0.0
         return np.logical_not(bounds > least + slack)
 
     def offer(self, score: float, size: int, numbers: Sequence[int]) -> None:

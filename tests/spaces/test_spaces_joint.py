@@ -284,6 +284,17 @@ def test_knapsacks_with_whole_weights_are_exact(rows, share):
     assert tuple(feasible.space.params(best.architecture).values()) in members
 
 
+@pytest.mark.parametrize("scale", [1e-9, 1e-12, 1e-30, 1e30])
+def test_the_best_score_is_exact_whatever_the_scale_of_the_scores(scale):
+    rng, budgets = np.random.default_rng(1), {"a": 9, "b": 9}
+    for _ in range(20):
+        costs = {name: {f"c{i}": dict(enumerate(rng.integers(0, 6, 4).tolist())) for i in range(4)} for name in budgets}
+        scores = {f"c{i}": dict(enumerate((rng.random(4) * scale).tolist())) for i in range(4)}
+        most = max(sum(scores[f"c{i}"][v] for i, v in enumerate(values)) for values in combinations(costs, budgets))
+        found = JointSet.of_named_costs(costs, budgets).best(cost_sums(scores)).score
+        assert found == pytest.approx(most, rel=1e-10, abs=0)
+
+
 def test_whole_costs_are_answered_with_whole_budgets():
     """More of one budget is the least that some member takes, and more of all is enough."""
     rows = {"a": {1: 0, 2: 2, 3: 3}, "b": {1: 1, 2: 0, 3: 4}}
