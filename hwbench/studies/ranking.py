@@ -107,14 +107,14 @@ def precision_at(
 ) -> float:
     """The share of the ``first`` networks by score that are among the ``first`` by truth: a mean over bands.
 
-    A band of so few that chance alone gives one half counts as half of its networks.
+    A band of so few that chance alone gives one half counts as half of its networks. Of networks with equal values at
+    the last of the ``first`` places each is equally likely to have it: the share is the expected one.
     """
     shares = []
     for chosen, found in _by_band(scores, truths, bands):
         count = min(first, len(chosen) // 2)
         if count:
-            best = set(np.argsort(-found, kind="stable")[:count].tolist())
-            shares.append(len(best & set(np.argsort(-chosen, kind="stable")[:count].tolist())) / count)
+            shares.append(float(_chances(chosen, count) @ _chances(found, count)) / count)
     return float(np.mean(shares)) if shares else float("nan")
 
 
@@ -162,6 +162,14 @@ class _Pairs:
         with np.errstate(invalid="ignore"):
             found: Floats = both / np.sqrt(scored * true)
         return found
+
+
+def _chances(values: Floats, count: int) -> Floats:
+    """By network: how likely it is among the ``count`` of the largest values where equal ones are ordered at random."""
+    last = np.sort(values)[-count]
+    above, level = values > last, values == last
+    chances: Floats = above + level * ((count - above.sum()) / level.sum())
+    return chances
 
 
 def _by_band(scores: Sequence[float], truths: Sequence[float], bands: Sequence[object]) -> list[tuple[Floats, Floats]]:

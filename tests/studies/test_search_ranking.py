@@ -92,6 +92,23 @@ def test_first_choices_that_tie_lose_their_mean() -> None:
     assert regret([2, 1, 2, 2], truths[:4], [""] * 4) == pytest.approx(0.9 - (0.9 + 0.7 + 0.6) / 3)
 
 
+def test_the_precision_does_not_depend_on_the_order_of_networks_that_tie() -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(20):
+        scores, truths, bands = rng.integers(3, size=24), rng.integers(4, size=24) / 4, rng.integers(2, size=24)
+        moved = rng.permutation(24)
+        found = precision_at(scores[moved], truths[moved], bands[moved])
+        assert found == pytest.approx(precision_at(scores, truths, bands), rel=1e-12)
+
+
+def test_networks_that_tie_share_the_last_places() -> None:
+    truths, bands = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2], [""] * 8
+    assert precision_at([1] * 8, truths, bands) == 0.5  # as by chance
+    scores = [5, 4, 3, 3, 3, 3, 1, 1]  # two of four have the third and fourth place
+    assert precision_at(scores, truths, bands) == pytest.approx((2 + 2 * 2 / 4) / 4)
+    assert precision_at(truths, scores, bands) == pytest.approx((2 + 2 * 2 / 4) / 4)
+
+
 def test_regret_is_told_within_bands() -> None:
     truths, bands = [0.9, 0.8, 0.3, 0.1], ["slow", "slow", "fast", "fast"]
     assert regret([1, 2, 2, 1], truths, bands) == pytest.approx(0.05)
