@@ -106,10 +106,10 @@ def _brought(row: LatencyRow, shift: Shift | None) -> LatencyRow:
 def anchors(
     workspace: Workspace, campaign: Campaign, precisions: Sequence[Precision], variant: str = AUTO
 ) -> list[Workload]:
-    """The anchors of the published tables of a campaign's target; none where there is no table yet."""
+    """The anchors of the published tables of a campaign's target and conditions; none where there is no such table."""
     paths = [table_path(workspace.root, campaign.target, precision, variant) for precision in precisions]
     tables = [LatencyTable.read(path) for path in paths if path.is_file()]
-    return [row.workload for table in tables for row in anchor_rows(table)]
+    return [row.workload for table in tables if table.conditions == campaign.fingerprint for row in anchor_rows(table)]
 
 
 def measure_anchors(campaign: Campaign, workloads: Sequence[Workload], watch: CampaignWatch) -> None:
@@ -131,16 +131,19 @@ def begin_occasion(
     watch: CampaignWatch,
     variant: str = AUTO,
 ) -> None:
-    """Measures the anchors before rows that are ``missing``: those that were not measured on this occasion."""
-    since = campaign.store.since_last_session_s(campaign.target, campaign.conditions)
-    if not missing or since is None or campaign.emulated:
+    """Measures the anchors before rows that are ``missing``: those that were not measured on this occasion.
+
+    A store without a session measures them all: the rows of its table are of another store, and of another day.
+    """
+    if not missing or campaign.emulated:
         return
     known, before = set(missing), _of_another_build(campaign)
     # After an update all rows may be taken over, the anchors among them, as those of the first batch tell.
     if before and (campaign.take_over([one for one in missing if one in before][: campaign.batch]) or known - before):
         known -= before
     again = [workload for workload in anchors(workspace, campaign, precisions, variant) if workload not in known]
-    if since <= APART_S:
+    since = campaign.store.since_last_session_s(campaign.target, campaign.conditions)
+    if since is not None and since <= APART_S:
         again = _lacking(campaign, again)
     measure_anchors(campaign, again, watch)
 
