@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hwbench.measure.store_occasions import OccasionLog
     from hwbench.workspace import Workspace
 
-# The occasion of rows that were published from another store, before all that this one knows.
+# The occasion of rows that were published from another store, whose moments this one does not know.
 _PUBLISHED = -1
 # Anchors that differ by more than this from what all together say are named.
 _TOLD = 0.02
@@ -58,28 +58,32 @@ def on_one_scale(
         rows: Rows from the store, each with its build.
         log: The occasions of the store.
         published: The table as it was before.
-        kept: Rows of it that the store knows nothing of.
+        kept: Rows of it that stand in place of those of the store, or that it has none of.
     """
     before = {row.workload: row.stats for row in published or () if row.stats is not None} if kept else {}
+    stays = {row.workload for row in kept}
+    own = {workload: row for workload, (row, _) in rows.items() if workload not in stays}
     occasion = {w: log.of_rows[w, build] for w, (_, build) in rows.items() if (w, build) in log.of_rows}
     several: dict[Workload, dict[int, LatencyStats]] = {}
     for workload, (row, build) in rows.items():
         if workload not in occasion or row.stats is None:
             continue
+        if workload in stays and row.role is not Role.NETWORK:
+            continue  # another store measured it since, maybe for its change beside the others
         known = dict(log.several.get((workload, build)) or {occasion[workload]: row.stats})
         several[workload] = known | ({_PUBLISHED: before[workload]} if workload in before else {})
-    counts = Counter(occasion[workload] for workload in several)
+    counts = Counter(occasion[workload] for workload in several if workload in own)
     counts[_PUBLISHED] += len(kept)
     counts = +counts
     if not counts or (set(counts) == {_PUBLISHED}):
-        plain = (*(row for row, _ in rows.values()), *kept)
+        plain = (*own.values(), *kept)
         return OneScale(plain, published.scale if published and kept else None, None, {})
     reference = max(counts, key=lambda at: (counts[at], at))
     workloads = list(several)
     between = {_PUBLISHED: published.between_runs} if published else None
     shifts = occasion_shifts([several[workload] for workload in workloads], reference, between)
     latest = max(shifts.by_occasion)
-    joined = [_brought(row, shifts.by_occasion.get(occasion.get(w, reference))) for w, (row, _) in rows.items()]
+    joined = [_brought(row, shifts.by_occasion.get(occasion.get(w, reference))) for w, row in own.items()]
     aside = shifts.by_occasion.get(_PUBLISHED)
     moved = {workloads[row]: value for row, value in shifts.moved(latest).items()}
     return OneScale(
@@ -93,6 +97,9 @@ def on_one_scale(
 def _scale(shifts: OccasionShifts, latest: int, ended: datetime | None, published: LatencyTable | None) -> Scale | None:
     if ended is None:
         return published.scale if published else None
+    day, aside = published.scale if published else None, shifts.by_occasion.get(_PUBLISHED)
+    if day is not None and aside is not None and day.at > Scale.now(ended):
+        return replace(day, factor=aside.factor * day.factor, low=aside.low * day.low, high=aside.high * day.high)
     shift = shifts.by_occasion[latest]
     occasions = len(shifts.by_occasion)
     return Scale(shift.factor, shift.low, shift.high, Scale.now(ended), shifts.between, occasions)
@@ -101,6 +108,24 @@ def _scale(shifts: OccasionShifts, latest: int, ended: datetime | None, publishe
 def _brought(row: LatencyRow, shift: Shift | None) -> LatencyRow:
     """A row as it would have been on the occasion of the reference."""
     return row.times(1 / shift.factor) if shift and shift.log else row
+
+
+def replaced_rows(published: LatencyTable, one: OneScale, log: OccasionLog) -> int:
+    """How many rows of a table of another store differ from those in their place by more than their 95 % interval.
+
+    A table of another store is one whose scale is of no occasion of this one. Both rows are of the same day, whose
+    hour a table does not say.
+    """
+    day = published.scale
+    if day is None or any(Scale.now(a) <= day.at <= Scale.now(b) for a, b in zip(log.began_at, log.ended_at)):
+        return 0
+    aside = one.shifts.by_occasion.get(_PUBLISHED) if one.shifts is not None else None
+    before = {row.workload: _brought(row, aside) for row in published}
+    return sum(
+        row.measured_on == old.measured_on and not row.stats.ci_low_s <= old.stats.median_s <= row.stats.ci_high_s
+        for row in one.rows
+        if row.stats is not None and (old := before.get(row.workload)) is not None and old.stats is not None
+    )
 
 
 def anchors(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hwbench.api.listener import SILENT, Listener
-from hwbench.api.occasions import anchors, moved_apart, on_one_scale
+from hwbench.api.occasions import anchors, moved_apart, on_one_scale, replaced_rows
 from hwbench.errors import HwbenchError
 from hwbench.latency import (
     LatencyRow,
@@ -44,7 +44,8 @@ def publish(
     """Writes the table of the campaign's target from the store, merged with the rows published before.
 
     A published row stays where it was taken under the same conditions and the store knows nothing about its workload,
-    is about to measure it anew, or got no latency when it did (``tell_kept`` says of how many).
+    is about to measure it anew, got no latency when it did (``tell_kept`` says of how many), or has older rows of it
+    alone: another store measured it since.
     Intervals hold what all rows together show, and what rows that were measured anew differed by
     (``with_honest_intervals``). Rows of different occasions are joined on one scale (``on_one_scale``), and sessions
     are corrected with one exponent of the clock. Whole networks that were measured as candidates or to validate are
@@ -54,7 +55,8 @@ def publish(
         workspace: Where the table lies.
         campaign: Its store holds the rows, and its target and conditions are those of the table.
         precision: Of the rows.
-        listener: Hears how many published rows are left out, and where no factor brings a table to the day.
+        listener: Hears how many published rows are left out, how many of another store are replaced by rows of the same
+            day, and where no factor brings a table to the day.
         adaptive: Its rows are chosen to tell of the others; a table that says so goes on saying it.
         variant: ``stream``: the table of new frames, which no row of a clip enters, and the other way round.
 
@@ -79,7 +81,6 @@ def publish(
             f"{path.name}: {dropped} rows of an earlier version or of other conditions are left out; "
             "the command that made them measures them again"
         )
-    rows = {workload: one for workload, one in rows.items() if workload not in kept}
     one = on_one_scale(rows, log, published, list(kept.values()))
     table = LatencyTable(
         campaign.target,
@@ -93,6 +94,11 @@ def publish(
     if published is not None and published.conditions == table.conditions:
         table = table.with_aa(published.aa)
     table.write(path)
+    if published is not None and (replaced := replaced_rows(published, one, log)):
+        listener.say(
+            f"{path.name}: {counted(replaced, 'row')} of another store differed from those that this one measured on "
+            f"the same day, which replace them; {table.command()} --remeasure tells which hold"
+        )
     apart = moved_apart(path, one, table.command())
     if apart is not None:
         listener.say(apart)
@@ -102,8 +108,8 @@ def publish(
 def rows_left_out(campaign: Campaign, table: LatencyTable) -> int:
     """How many rows of a published table ``publish`` leaves out: of an earlier version or other conditions."""
     stored = _stored_rows(campaign, table.precision, _one_exponent(campaign), table.variant)
-    known = _replacing(campaign)
-    return sum(row.workload not in stored and not _stays(row, campaign, known) for row in table)
+    own = _OwnRows.of(campaign)
+    return sum(row.workload not in stored and not own.lets_stay(row) for row in table)
 
 
 def tell_kept(
@@ -153,24 +159,46 @@ def _kept(
     published: Iterable[LatencyRow], campaign: Campaign, rows: Mapping[Workload, tuple[LatencyRow, str]]
 ) -> list[LatencyRow]:
     """The published rows that stay: those of ``rows``, which the store has, come first where they have a latency."""
-    known = _replacing(campaign)
+    own = _OwnRows.of(campaign)
 
     def is_replaced(row: LatencyRow) -> bool:
-        return row.workload in rows and (rows[row.workload][0].stats is not None or row.stats is None)
+        if row.workload not in rows or own.is_later(row):
+            return False
+        return rows[row.workload][0].stats is not None or row.stats is None
 
-    return [row for row in published if _stays(row, campaign, known) and not is_replaced(row)]
-
-
-def _replacing(campaign: Campaign) -> set[Workload]:
-    """The workloads whose rows in the store replace published ones; one that is measured anew only by a latency."""
-    store, target = campaign.store, campaign.target
-    return {*store.workloads(target)} - {*store.reopened(target, campaign.conditions)}
+    return [row for row in published if own.lets_stay(row) and not is_replaced(row)]
 
 
-def _stays(row: LatencyRow, campaign: Campaign, known: Collection[Workload]) -> bool:
-    """Whether a published row without a latency in the store is kept: nothing is known about its workload, or it is
-    measured anew."""
-    return row.workload not in known and row.conditions == campaign.fingerprint
+@dataclass(frozen=True)
+class _OwnRows:
+    """What the store of a campaign says of published rows.
+
+    Args:
+        conditions: Digest of those of the campaign.
+        replacing: The workloads whose rows in the store replace published ones; one that is measured anew only by a
+            latency.
+        ended_at: When the latest row of each workload ended under these conditions, of every build.
+    """
+
+    conditions: str
+    replacing: Collection[Workload]
+    ended_at: Mapping[Workload, str]
+
+    @classmethod
+    def of(cls, campaign: Campaign) -> _OwnRows:
+        """Those of a campaign's store."""
+        store, target, conditions = campaign.store, campaign.target, campaign.conditions
+        replacing = {*store.workloads(target)} - {*store.reopened(target, conditions)}
+        return cls(campaign.fingerprint, replacing, store.ended_at(target, None, conditions))
+
+    def is_later(self, row: LatencyRow) -> bool:
+        """Whether a published latency is of a later day than all that the store has of its workload."""
+        return row.stats is not None and row.measured_on > self.ended_at.get(row.workload, "")[:10]
+
+    def lets_stay(self, row: LatencyRow) -> bool:
+        """Whether a published row without a latency in the store is kept: nothing is known about its workload, it is
+        measured anew, or another store measured it since."""
+        return row.conditions == self.conditions and (row.workload not in self.replacing or self.is_later(row))
 
 
 def publish_aa(

@@ -22,11 +22,13 @@ class OccasionLog:
         ended_at: When the last session of each occasion was stored (UTC).
         of_rows: By workload and build: the occasion of most sessions of the latest attempt.
         several: By workload and build of what was measured on several: its latency on each.
+        began_at: When the first session of each occasion was stored (UTC).
     """
 
     ended_at: tuple[datetime, ...]
     of_rows: Mapping[tuple[Workload, str], int]
     several: Mapping[tuple[Workload, str], Mapping[int, LatencyStats]]
+    began_at: tuple[datetime, ...] = ()
 
 
 class Occasions(StorePart):
@@ -51,12 +53,14 @@ class Occasions(StorePart):
             "WHERE m.target = ? AND m.conditions = ? AND NOT m.emulated ORDER BY s.id",
             (target.key, fingerprint(conditions)),
         )
+        began: list[_When] = []
         ended: list[_When] = []
         current: dict[tuple[str, str], Counter[int]] = {}
         sessions: dict[tuple[str, str], dict[int, list[tuple[int, str]]]] = {}
         for number, key, build, latest, taken_at, boot, boot_s, suspect in rows:
             when = _When(datetime.fromisoformat(taken_at).timestamp(), boot, boot_s)
             if not ended or when.after_s(ended[-1]) > apart_s:
+                began.append(when)
                 ended.append(when)
             ended[-1] = when
             at = len(ended) - 1
@@ -64,13 +68,14 @@ class Occasions(StorePart):
             if latest:
                 current.setdefault((key, build), Counter())[at] += 1
         return OccasionLog(
-            ended_at=tuple(datetime.fromtimestamp(when.clock_s, UTC) for when in ended),
+            ended_at=tuple(when.moment for when in ended),
             of_rows={(Workload.parse(key), build): _most(counts) for (key, build), counts in current.items()},
             several={
                 (Workload.parse(key), build): {at: self._stats(taken, corrected) for at, taken in by_occasion.items()}
                 for (key, build), by_occasion in sessions.items()
                 if len(by_occasion) > 1
             },
+            began_at=tuple(when.moment for when in began),
         )
 
     def since_last_session_s(self, target: Target, conditions: Mapping[str, str]) -> float | None:
@@ -102,6 +107,11 @@ class _When(NamedTuple):
     clock_s: float
     boot: str
     boot_s: float
+
+    @property
+    def moment(self) -> datetime:
+        """By the clock (UTC)."""
+        return datetime.fromtimestamp(self.clock_s, UTC)
 
     def after_s(self, before: _When) -> float:
         """Seconds from another session to this one; a clock may have been set in between, a time since a start not."""

@@ -86,12 +86,16 @@ class RowReader(SessionLog):
         )
         return (Workload.parse(key) for (key,) in rows)
 
-    def ended_at(self, target: Target, timing: Timing, conditions: Mapping[str, str]) -> dict[Workload, str]:
-        """When the latest row of each workload ended (UTC, ISO 8601); empty where none has ended since it was begun."""
+    def ended_at(self, target: Target, timing: Timing | None, conditions: Mapping[str, str]) -> dict[Workload, str]:
+        """When the latest row of each workload ended (UTC, ISO 8601); empty where none has ended since it was begun.
+
+        ``timing`` None: rows of every protocol.
+        """
+        protocol = None if timing is None else timing_key(timing)
         rows = self.database.select(
             "SELECT workload, coalesce(max(finished_at), '') FROM measurements "
-            "WHERE target = ? AND timing = ? AND conditions = ? GROUP BY workload",
-            (target.key, timing_key(timing), fingerprint(conditions)),
+            "WHERE target = ? AND timing = coalesce(?, timing) AND conditions = ? GROUP BY workload",
+            (target.key, protocol, fingerprint(conditions)),
         )
         return {Workload.parse(key): moment for key, moment in rows}
 

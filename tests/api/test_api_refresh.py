@@ -16,7 +16,7 @@ from hwbench.devices import Conditions
 from hwbench.errors import DeviceLost, InvalidValue, NotMeasured
 from hwbench.latency import AdditivePredictor, LatencyTable, Role, table_path
 from hwbench.latency.anchors import anchor_rows
-from hwbench.measure.store_types import RowPurpose, fingerprint
+from hwbench.measure.store_types import RowPurpose
 from hwbench.spaces import load_space
 from hwbench.specs import Architecture, Outcome, Precision
 from hwbench.testing.listeners import Keeper
@@ -159,44 +159,6 @@ def test_rows_that_an_update_builds_anew_are_joined_by_the_anchors(workspace, fa
     assert set(fake.visits[visits:]) == {*changed, *(row.workload for row in anchor_rows(before))}
     for workload in changed:
         assert table(workspace)[workload].median_s == pytest.approx(work(workload), rel=0.01)
-
-
-def test_a_table_of_another_store_is_refreshed_by_its_published_anchors(workspace, fake):
-    made = space_table(
-        load_space(workspace, "micro"), INT8, target=TARGET, calibration=4, conditions=fingerprint(CONDITIONS)
-    )
-    made.write(table_path(workspace.root, TARGET, INT8))
-    slower(fake, 0.95)
-    profile(workspace, refresh=True)
-    first = table(workspace)
-    assert first.scale.factor == pytest.approx(0.95, rel=0.005)
-    assert len(first) == len(made)
-    profile(workspace, refresh=True)
-    assert table(workspace).scale.factor == pytest.approx(0.95, rel=0.005)
-
-
-def test_rows_beside_a_table_of_another_store_are_tied_by_its_published_anchors(workspace, fake):
-    made = space_table(
-        load_space(workspace, "micro"), INT8, target=TARGET, calibration=4, conditions=fingerprint(CONDITIONS)
-    )
-    made.write(table_path(workspace.root, TARGET, INT8))
-    slower(fake, 1.08)
-    profile(workspace, space="x3d-tiny")
-    after = table(workspace)
-    assert {row.workload for row in made} < {row.workload for row in after}
-    for row in after:
-        assert after.scale.factor * row.stats.median_s == pytest.approx(1.08 * work(row.workload), rel=0.01)
-    visits = len(fake.visits)
-    profile(workspace, space="x3d-tiny")
-    assert len(fake.visits) == visits
-
-
-def test_the_anchors_of_a_table_of_other_conditions_tie_nothing(workspace, fake):
-    made = space_table(load_space(workspace, "micro"), INT8, target=TARGET, calibration=4, conditions="other")
-    made.write(table_path(workspace.root, TARGET, INT8))
-    profile(workspace, space="x3d-tiny")
-    assert fake.visits
-    assert not {row.workload for row in made.rows(Role.NETWORK)} & set(fake.visits)
 
 
 def test_a_shift_that_is_not_common_is_told_with_the_rows_to_measure_anew(workspace, fake):
