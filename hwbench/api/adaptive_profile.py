@@ -18,10 +18,10 @@ from hwbench.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from hwbench.api.campaigns import CampaignProgress
     from hwbench.api.profile_request import ProfileRequest
+    from hwbench.api.tables import TableUpdate
     from hwbench.latency import LatencyTable, PredictionAccuracy
     from hwbench.measure.build_ahead import Following
     from hwbench.measure.campaign import Campaign, CampaignResult
@@ -93,7 +93,7 @@ class AdaptiveProfile:
         space: Whose rows.
         campaign: On the device.
         listener: Hears of every batch what came of it.
-        publish: Writes the table of a precision from the store, and says where.
+        update: Makes the table of a precision from the store.
         begin: Is called once, before the first rows that are missing are measured.
         variants: Layouts that chosen blocks are measured in, too.
         fresh: Rows that this command has measured already, which are not measured again.
@@ -103,7 +103,7 @@ class AdaptiveProfile:
     space: StagedSpace
     campaign: Campaign
     listener: Listener
-    publish: Callable[[Precision], Path]
+    update: Callable[[Precision], TableUpdate]
     begin: Callable[[Sequence[Workload]], None]
     variants: Sequence[str] = ()
     fresh: frozenset[Workload] = frozenset()
@@ -140,7 +140,7 @@ class AdaptiveProfile:
                     self._step(course, [*running[number + 1 :], *running[:number]])
         except DeviceError:
             for course in courses:
-                self.publish(course.walk.precision)
+                self.update(course.walk.precision).salvage(self.listener)
             raise
         return self._result, tuple(course.ended for course in courses if course.ended)
 
@@ -228,10 +228,16 @@ class AdaptiveProfile:
             course.walk.given_up |= lost  # the next command tries them again
 
     def _table(self, course: _Course) -> LatencyTable:
-        """The rows of this space alone: those of others neither count nor judge."""
-        from hwbench.latency import LatencyTable, rows_of_space
+        """The rows of this space alone: those of others neither count nor judge.
 
-        return rows_of_space(LatencyTable.read(self.publish(course.walk.precision)), course.walk.parts)
+        The file is written as well, but loses no latency before this command has measured one.
+        """
+        from hwbench.latency import rows_of_space
+
+        update = self.update(course.walk.precision)
+        if not update.lost or any(one.workload.precision is course.walk.precision for one in self._result.ok):
+            update.write(self.listener)
+        return rows_of_space(update.table, course.walk.parts)
 
     def _told(self, course: _Course, step: WalkStep, stopped: str | None) -> str:
         """One line: how many rows, how good the table is, and what comes next."""

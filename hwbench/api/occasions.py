@@ -257,18 +257,20 @@ def describe_day(table: LatencyTable, moment: datetime | None = None) -> str:
     return f"{text}, {_ago(age)} ago" if age > APART_S else text
 
 
-def moved_apart(path: Path, one: OneScale, command: str) -> str | None:
-    """What is to be said where anchors moved apart, so that no factor brings the table to the day; else None."""
+def moved_apart(table: LatencyTable, name: str, one: OneScale) -> str | None:
+    """What is to be said where anchors moved apart, so that no factor brings a table to the day; else None.
+
+    ``name`` is that of its file.
+    """
     if one.shifts is None or not one.shifts.apart or len(one.moved) < 3:
         return None
-    table = LatencyTable.read(path)
     low, high = min(one.moved.values()), max(one.moved.values())
     blocks = moved_blocks(table, {w: math.expm1(v) for w, v in one.moved.items() if abs(v) > _TOLD})
     named = "; measure anew at first: " + ", ".join(block.key for block in blocks) if blocks else ""
     return (
-        f"{path.name}: the networks that tell the scale moved apart, by {math.expm1(low):+.1%} to "
+        f"{name}: the networks that tell the scale moved apart, by {math.expm1(low):+.1%} to "
         f"{math.expm1(high):+.1%} beside each other: one factor does not bring the table to this day; "
-        f"{command} --remeasure{named}"
+        f"{table.command()} --remeasure{named}"
     )
 
 

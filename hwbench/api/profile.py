@@ -19,6 +19,7 @@ from hwbench.errors import DeviceError, InfeasibleBudget
 if TYPE_CHECKING:
     import pandas
 
+    from hwbench.api.tables import TableUpdate
     from hwbench.devices import Device
     from hwbench.latency import LatencyTable, SelfCheck
     from hwbench.measure.builder import Builder
@@ -360,7 +361,7 @@ class _Profiling:
         if self.adaptive:
             request, campaign = self.request, self.campaign
             course = AdaptiveProfile(
-                request, self.space, campaign, self.listener, self._publish, begin, variants, self.fresh
+                request, self.space, campaign, self.listener, self._update, begin, variants, self.fresh
             )
             result, accuracies = course.run()
             end_occasion(*place, time.monotonic() - started, self.request.precisions, watch, self.request.variant)
@@ -371,25 +372,24 @@ class _Profiling:
         try:
             result, left = self._all(workloads, variants)
         except DeviceError:
-            self.publish()
+            for precision in self.request.precisions:
+                self._update(precision).salvage(self.listener)
             raise
         end_occasion(*place, time.monotonic() - started, self.request.precisions, watch, self.request.variant)
         return result, tuple(self.accuracy(path, left) for path in self.publish())
 
     def publish(self) -> tuple[Path, ...]:
         """The tables as the store has them now."""
-        return tuple(self._publish(precision) for precision in self.request.precisions)
+        updates = [self._update(precision) for precision in self.request.precisions]
+        for update in updates:
+            update.write(self.listener)
+        return tuple(update.path for update in updates)
 
-    def _publish(self, precision: Precision) -> Path:
-        from hwbench.api.tables import publish
+    def _update(self, precision: Precision) -> TableUpdate:
+        from hwbench.api.tables import table_update
 
-        return publish(
-            self.workspace,
-            self.campaign,
-            precision,
-            self.listener,
-            adaptive=self.adaptive,
-            variant=self.request.variant,
+        return table_update(
+            self.workspace, self.campaign, precision, adaptive=self.adaptive, variant=self.request.variant
         )
 
     def _all(

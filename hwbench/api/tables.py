@@ -32,6 +32,59 @@ if TYPE_CHECKING:
     from hwbench.spaces import StagedSpace
 
 
+@dataclass(frozen=True)
+class TableUpdate:
+    """A table as the store has it now, which is not written yet.
+
+    Args:
+        path: Where it goes.
+        table: With the rows published before that stay.
+        own: How many of its latencies are of the store.
+        left_out: How many rows of the published table it has no row for.
+        lost: How many latencies of the published table it lacks.
+        replaced: How many rows of another store it has otherwise, of the same day.
+        apart: What is to be said where no factor brings it to the day; None: nothing.
+    """
+
+    path: Path
+    table: LatencyTable
+    own: int
+    left_out: int
+    lost: int
+    replaced: int
+    apart: str | None
+
+    def salvage(self, listener: Listener = SILENT) -> None:
+        """Writes what was measured until a device was lost; where that is no latency, the table loses none for it.
+
+        Raises:
+            WorkspaceError: It cannot be written.
+        """
+        if self.own or not self.lost:
+            self.write(listener)
+
+    def write(self, listener: Listener = SILENT) -> None:
+        """Writes the table and tells what was lost by it.
+
+        Raises:
+            WorkspaceError: It cannot be written.
+        """
+        self.table.write(self.path)
+        name = self.path.name
+        if self.left_out:
+            listener.say(
+                f"{name}: {self.left_out} rows of an earlier version or of other conditions are left out; "
+                "the command that made them measures them again"
+            )
+        if self.replaced:
+            listener.say(
+                f"{name}: {counted(self.replaced, 'row')} of another store differed from those that this one measured "
+                f"on the same day, which replace them; {self.table.command()} --remeasure tells which hold"
+            )
+        if self.apart is not None:
+            listener.say(self.apart)
+
+
 def publish(
     workspace: Workspace,
     campaign: Campaign,
@@ -42,6 +95,29 @@ def publish(
     variant: str = AUTO,
 ) -> Path:
     """Writes the table of the campaign's target from the store, merged with the rows published before.
+
+    Args:
+        workspace: Where the table lies.
+        campaign: Its store holds the rows, and its target and conditions are those of the table.
+        precision: Of the rows.
+        listener: Hears how many published rows are left out, how many of another store are replaced by rows of the same
+            day, and where no factor brings a table to the day.
+        adaptive: As ``table_update``.
+        variant: As ``table_update``.
+
+    Raises:
+        InvalidFile: The table that is there is damaged; nothing measured is lost.
+        WorkspaceError: It cannot be written.
+    """
+    update = table_update(workspace, campaign, precision, adaptive=adaptive, variant=variant)
+    update.write(listener)
+    return update.path
+
+
+def table_update(
+    workspace: Workspace, campaign: Campaign, precision: Precision, *, adaptive: bool = False, variant: str = AUTO
+) -> TableUpdate:
+    """The table of the campaign's target from the store, merged with the rows published before; writes nothing.
 
     A published row stays where it was taken under the same conditions and the store knows nothing about its workload,
     is about to measure it anew, got no latency when it did (``tell_kept`` says of how many), or has older rows of it
@@ -55,14 +131,11 @@ def publish(
         workspace: Where the table lies.
         campaign: Its store holds the rows, and its target and conditions are those of the table.
         precision: Of the rows.
-        listener: Hears how many published rows are left out, how many of another store are replaced by rows of the same
-            day, and where no factor brings a table to the day.
         adaptive: Its rows are chosen to tell of the others; a table that says so goes on saying it.
         variant: ``stream``: the table of new frames, which no row of a clip enters, and the other way round.
 
     Raises:
         InvalidFile: The table that is there is damaged; nothing measured is lost.
-        WorkspaceError: It cannot be written.
     """
     path = table_path(workspace.root, campaign.target, precision, variant)
     corrected = _one_exponent(campaign)
@@ -75,12 +148,6 @@ def publish(
         LatencyTable.read(path, target=campaign.target, precision=precision, variant=variant) if path.exists() else None
     )
     kept = {row.workload: row for row in _kept(published or (), campaign, rows)}
-    dropped = sum(row.workload not in rows and row.workload not in kept for row in published or ())
-    if dropped:
-        listener.say(
-            f"{path.name}: {dropped} rows of an earlier version or of other conditions are left out; "
-            "the command that made them measures them again"
-        )
     one = on_one_scale(rows, log, published, list(kept.values()))
     table = LatencyTable(
         campaign.target,
@@ -93,16 +160,15 @@ def publish(
     )
     if published is not None and published.conditions == table.conditions:
         table = table.with_aa(published.aa)
-    table.write(path)
-    if published is not None and (replaced := replaced_rows(published, one, log)):
-        listener.say(
-            f"{path.name}: {counted(replaced, 'row')} of another store differed from those that this one measured on "
-            f"the same day, which replace them; {table.command()} --remeasure tells which hold"
-        )
-    apart = moved_apart(path, one, table.command())
-    if apart is not None:
-        listener.say(apart)
-    return path
+    return TableUpdate(
+        path=path,
+        table=table,
+        own=sum(row.stats is not None and row.workload not in kept for row in table),
+        left_out=sum(row.workload not in rows and row.workload not in kept for row in published or ()),
+        lost=sum(row.stats is not None and row.workload not in table for row in published or ()),
+        replaced=0 if published is None else replaced_rows(published, one, log),
+        apart=moved_apart(table, path.name, one),
+    )
 
 
 def rows_left_out(campaign: Campaign, table: LatencyTable) -> int:

@@ -13,14 +13,14 @@ import hwbench
 from hwbench.api import campaigns
 from hwbench.api.prediction import table_predictor
 from hwbench.api.profile import DeviceProfile
-from hwbench.errors import InvalidValue, NotMeasured
+from hwbench.errors import DeviceLost, InvalidValue, NotMeasured
 from hwbench.latency import LatencyTable, Role, table_path
 from hwbench.spaces import load_space
 from hwbench.specs import Outcome, Precision
 from hwbench.studies.profiling_walk import ProfilingWalk
 from hwbench.testing.fakes import NotedAhead
 from hwbench.testing.listeners import Keeper
-from hwbench.testing.tables import work
+from hwbench.testing.tables import space_table, work
 from hwbench.workspace import Workspace
 
 INT8 = Precision.INT8
@@ -114,6 +114,28 @@ def test_remeasurements_with_a_limit_take_other_rows_each_time(workspace, fake):
     second = set(fake.visits[visits:])
     assert (len(first), len(second)) == (limit, limit)
     assert first | second == {row.workload for row in before}
+
+
+@pytest.mark.parametrize("space", ["x3d-mini", "x3d-tiny"])
+@pytest.mark.parametrize("stopped", [KeyboardInterrupt, DeviceLost])
+def test_a_table_of_other_conditions_stays_until_a_row_is_measured(workspace, fake, stopped, space):
+    path = table_path(workspace.root, TARGET, INT8)
+    before = space_table(load_space(workspace, "x3d-tiny"), INT8, target=TARGET, conditions="another kernel")
+    before.write(path)
+
+    def stop(*args, **options):
+        raise stopped("nothing was measured")
+
+    measure, fake.measure, text = fake.measure, stop, path.read_text()
+    with pytest.raises(stopped):
+        profiled(workspace, space=space)
+    assert path.read_text() == text
+    fake.measure = measure
+    heard, after = profiled(workspace, space=space, limit=5)
+    assert {row.workload for row in after if row.stats is not None} == set(fake.visits)
+    (told,) = [line for line in heard if "left out" in line] or [""]
+    left_out = {row.workload for row in before} - {row.workload for row in after}
+    assert f"{len(left_out)} rows of an earlier version or of other conditions are left out" in told or not left_out
 
 
 def test_all_rows_and_what_is_no_accuracy(workspace, fake, monkeypatch):
