@@ -12,6 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from permissions import obeying_permissions
 
 from hwbench.data import listing_of
 from hwbench.data.images import FrameFolder
@@ -968,3 +969,16 @@ def test_links_that_lead_back_are_followed_once(changed: Copy) -> None:
     root = changed("kinetics")
     (root / "train" / "again").symlink_to(root)
     assert len(read("kinetics", root).train) == 4
+
+
+@pytest.mark.parametrize("locked", ["a", "a/deeper"])
+def test_a_folder_of_videos_that_cannot_be_read_is_no_empty_one(tmp_path: Path, locked: str) -> None:
+    for name in ("a/0.mp4", "a/deeper/1.mp4", "b/2.mp4"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    folder = tmp_path / locked
+    folder.chmod(0o311)  # to be entered, not to be listed
+    with obeying_permissions(), pytest.raises(InvalidFile) as raised:
+        read("folders", tmp_path)
+    folder.chmod(0o755)
+    assert str(raised.value) == f"{folder}: cannot be read (Permission denied)"

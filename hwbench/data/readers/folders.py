@@ -10,6 +10,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.class_order import prepared_classes, without_folder
@@ -31,7 +32,8 @@ class ClassFolders:
         """Videos of all class folders, sorted by class and path; a folder without one is a fault.
 
         Raises:
-            InvalidFile: There are no class folders, none holds a video, or ``train/`` has no other side.
+            InvalidFile: There are no class folders, none holds a video, one cannot be read, or ``train/`` has no other
+                side.
         """
         if not path.is_dir():
             raise InvalidFile(f"{path}: expected a folder with one folder of videos per class, got a file")
@@ -135,7 +137,7 @@ def read_folder(folder: Path) -> tuple[ListedVideo, ...]:
     """Videos of class folders, sorted; files that do not end like videos are left out.
 
     Raises:
-        InvalidFile: There are no class folders, or none holds a video.
+        InvalidFile: There are no class folders, none holds a video, or one cannot be read.
     """
     return _classes(folder)[0]
 
@@ -160,10 +162,14 @@ def _classes(folder: Path) -> tuple[tuple[ListedVideo, ...], str]:
 
 
 def _videos_below(folder: Path) -> list[Path]:
-    """Videos at any depth, sorted; links to folders are followed, and names that begin with a dot are none."""
+    """Videos at any depth, sorted; links to folders are followed, and names that begin with a dot are none.
+
+    Raises:
+        InvalidFile: A folder cannot be read.
+    """
     found: list[Path] = []
     seen: set[tuple[int, int]] = set()
-    for root, folders, files in os.walk(folder, followlinks=True):
+    for root, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
         status = os.stat(root)
         if (status.st_dev, status.st_ino) in seen:
             folders.clear()
@@ -172,6 +178,10 @@ def _videos_below(folder: Path) -> list[Path]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         found += [path for name in files if not name.startswith(".") and _is_video(path := Path(root, name))]
     return sorted(found)
+
+
+def _refuse(error: OSError) -> NoReturn:
+    raise InvalidFile(f"{error.filename}: cannot be read ({error.strerror})") from error
 
 
 def _is_video(path: Path) -> bool:
