@@ -66,7 +66,7 @@ class TerminalListener(Listener):
             say(printable(", ".join(filter(None, (f"{at.stage} {at.done}/{total}", at.rate, at.note)))))
 
     def confirm(self, question: str) -> bool | None:
-        if not sys.stdin.isatty():
+        if sys.stdin is None or not sys.stdin.isatty():  # None: closed, as by <&-
             return None
         # The end of the input is a no. ``err`` alone leaves a blank of the question on stdout.
         with contextlib.suppress(typer.Abort), contextlib.redirect_stdout(sys.stderr):

@@ -41,8 +41,9 @@ def text(value: object) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", header: bool = True) -> None:
-    """Prints a table on stdout; plain text where stdout is no terminal."""
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    """Prints a table on stdout; plain text where stdout is no terminal, nothing where it is closed."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    console = Console(highlight=False, width=None if is_terminal else 200)
     table = Table(
         title=Text(printable_lines(title)) if title else None,
         show_header=header,

@@ -3,6 +3,7 @@
 import os
 import pty
 import re
+import subprocess
 import sys
 
 import pytest
@@ -30,6 +31,19 @@ def test_without_a_terminal_there_is_nobody_to_ask(monkeypatch, capsys):
         assert TerminalListener().confirm("delete it?") is None
     assert capsys.readouterr() == ("", "")
     assert SILENT.confirm("delete it?") is None
+
+
+@pytest.mark.parametrize(
+    ("program", "closed", "said"),
+    [
+        ("from hwbench.cli.listening import TerminalListener; print(TerminalListener().confirm('?'))", "<&-", "None\n"),
+        ("from hwbench.cli.output import print_table; print_table(('a',), [('b',)])", ">&-", ""),
+    ],
+)
+def test_stdin_and_stdout_may_be_closed(program, closed, said):
+    command = ["sh", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
 
 
 def test_a_command_may_bring_a_listener_and_its_bars_are_taken_down():
