@@ -17,6 +17,8 @@ from hwbench.errors import DeviceError, InvalidValue
 
 # An emulated device on a busy machine takes some ten seconds.
 TIME_LIMIT_S = 60.0
+# What is said in place of a kernel that a device does not tell.
+UNKNOWN = "unknown"
 
 # Portable to dash, busybox and toybox. Each part begins with a line "== NAME".
 SCRIPT = r"""
@@ -200,7 +202,13 @@ def probe_device(transport: Transport) -> Probe:
             f"the device did not describe itself within {TIME_LIMIT_S:.0f} s: something keeps it busy, or a file of "
             "/proc or /sys hangs there; run the same command once more, or start it anew"
         )
-    return parse(result.stdout)
+    probe = parse(result.stdout)
+    if probe.kernel != UNKNOWN and not probe.kernel.startswith("Linux"):
+        raise DeviceError(
+            f"the device runs {probe.kernel}: hwbench measures on Linux and Android alone; add one that runs these: "
+            "hwbench devices add NAME"
+        )
+    return probe
 
 
 def conditions(probe: Probe, cpus: Sequence[int], runner: str) -> dict[str, str]:
@@ -290,7 +298,7 @@ def _turbo_on(parts: Mapping[str, str]) -> str:
 
 def _uname(line: str) -> tuple[str, str]:
     words = clean(line).split()
-    return (" ".join(words[:-1]), words[-1]) if len(words) >= 3 else ("unknown", "unknown")
+    return (" ".join(words[:-1]), words[-1]) if len(words) >= 3 else (UNKNOWN, UNKNOWN)
 
 
 def _cpu(index: int, values: Mapping[str, str], files: Mapping[str, str]) -> Cpu:

@@ -285,3 +285,14 @@ def test_a_device_without_a_shell():
 
     with pytest.raises(DeviceError, match="permission denied"):
         probe_device(Silent())
+
+
+def test_a_system_that_is_no_linux_is_named(tmp_path, monkeypatch):
+    program = tmp_path / "uname"
+    program.write_text("#!/bin/sh\necho Darwin 23.1.0 arm64\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with LocalTransport() as transport, pytest.raises(DeviceError) as raised:
+        probe_device(transport)
+    assert str(raised.value).startswith("the device runs Darwin 23.1.0: hwbench measures on Linux and Android alone")
+    assert "\n" not in str(raised.value)
