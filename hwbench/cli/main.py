@@ -52,6 +52,9 @@ def _run(arguments: list[str], debug: bool) -> None:
     except Exception as error:
         if isinstance(error, FileNotFoundError) and _is_folder_gone():
             _fail("the current folder was removed; go to another one", WorkspaceError.exit_status, debug)
+        if isinstance(error, PermissionError) and error.filename is not None:
+            message = f"cannot use {error.filename}: {error.strerror}; mend its rights, or those of a folder above it"
+            _fail(message, WorkspaceError.exit_status, debug)
         refused = refusal(error, Path(".")) if isinstance(error, OSError) else None
         if refused is not None:
             _fail(str(refused), refused.exit_status, debug)

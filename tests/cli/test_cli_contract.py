@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 import typer
 import typer.core
+from permissions import obeying_permissions
 from typer.testing import CliRunner
 
 import hwbench.errors
 from hwbench.cli.main import app, main
 from hwbench.errors import HwbenchError
+from hwbench.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
@@ -184,6 +186,26 @@ def test_what_nobody_expected_is_status_1_and_one_line_and_debug_shows_where(
         assert (end.value.code, out) == (1, "")
         assert ("Traceback" in err) == traceback
         assert err.splitlines()[-1].startswith(f"hwbench: unexpected {type(error).__name__}: ")
+
+
+@pytest.mark.parametrize(("arguments", "name"), [(["bench"], "model.pte"), (["data", "check"], "videos")])
+def test_what_may_not_be_read_is_not_said_to_be_unwritable(
+    arguments: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(Workspace.create(tmp_path / "workspace").root)
+    path = tmp_path / name
+    if path.suffix:
+        path.write_bytes(b"")
+    else:
+        path.mkdir()
+    path.chmod(0)
+    with obeying_permissions(), pytest.raises(SystemExit) as end:
+        main([*arguments, str(path)])
+    path.chmod(0o755)
+    out, err = capsys.readouterr()
+    assert (end.value.code, out) == (2, "")
+    assert err.splitlines()[-1].startswith(f"hwbench: cannot use {path}")
+    assert err.endswith(": Permission denied; mend its rights, or those of a folder above it\n")
 
 
 @pytest.mark.parametrize(
