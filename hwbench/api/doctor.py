@@ -252,6 +252,7 @@ def _workspace(workspace: Workspace | str | Path | None) -> Iterator[Installatio
     yield InstallationFinding("workspace", True, f"{workspace.root}, writable")
     advice = "free some space; built files go with: hwbench doctor --clean"
     yield InstallationFinding("disk", free >= ENOUGH_DISK_BYTES, f"{format_bytes(free)} free", advice, needed=False)
+    yield _built_programs(workspace)
     yield _taken(workspace)
     yield from _beside_builds(workspace)
     if not store.exists():
@@ -265,6 +266,20 @@ def _workspace(workspace: Workspace | str | Path | None) -> Iterator[Installatio
         )
     except HwbenchError as error:
         yield InstallationFinding("measurements", False, str(store), str(error))
+
+
+def _built_programs(workspace: Workspace) -> InstallationFinding:
+    """Whether a runner that is built in the workspace starts there."""
+    from hwbench.devices.local import LocalTransport
+    from hwbench.devices.workplace import work_dir_fault
+    from hwbench.workspace import temporary_beside
+
+    folder = workspace.cache if workspace.cache.is_dir() else workspace.state
+    with LocalTransport() as transport:
+        fault = work_dir_fault(transport, str(temporary_beside(folder / "start")))
+    advice = "mend that, or make a workspace on another disk: hwbench init DIR"
+    found = fault or "programs start there"
+    return InstallationFinding("built programs", not fault, f"{folder}: {found}", advice if fault else "", needed=False)
 
 
 def _taken(workspace: Workspace) -> InstallationFinding:

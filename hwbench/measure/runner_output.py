@@ -17,8 +17,9 @@ from hwbench.specs import Outcome
 GRACE_S = 5.0
 # A runner that talks and comes to no end of a visit: so many times what the longest visit may take, with the sentinel.
 MAX_IDLE_VISITS = 3
-# Exit statuses of a runner that was called wrongly, and of a shell that finds none.
-_NO_START = (2, 126, 127)
+# Exit statuses of a runner that was called wrongly, and of a shell that may not start one, or finds none.
+_NOT_EXECUTABLE = 126
+_NO_START = (2, _NOT_EXECUTABLE, 127)
 
 
 class _Ended(Exception):
@@ -94,7 +95,8 @@ class RunnerOutput:
             return
         self.last_end = describe_end(result.status, result.stderr)
         if result.status in _NO_START:
-            raise DeviceError(f"the runner does not start: {self.last_end}; see: hwbench doctor")
+            see = "devices check DEVICE" if result.status == _NOT_EXECUTABLE else "doctor"
+            raise DeviceError(f"the runner does not start: {self.last_end}; see: hwbench {see}")
         if result.status == -signal.SIGALRM:
             self._timed_out(f"took longer than {self.timeout_s:.0f} s")
         elif result.status == -signal.SIGKILL:

@@ -4,6 +4,7 @@ import json
 import platform
 import re
 import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -130,6 +131,30 @@ def test_the_rows_of_the_store_are_counted(workspace, capsys):
     MeasurementStore(workspace.store).close()
     status, out, _ = run(capsys, "--json")
     assert (status, findings(out)["measurements"]["found"]) == (0, "none")
+
+
+def test_a_workspace_on_a_disk_mounted_noexec(workspace, capsys):
+    assert findings(run(capsys, "--json")[1])["built programs"]["ok"]
+    workspace.cache.mkdir()
+    inside = [
+        "unshare",
+        "-Urm",
+        "sh",
+        "-c",
+        f'mount -t tmpfs -o noexec,mode=755 none {workspace.cache} && exec "$@"',
+        "sh",
+    ]
+    if subprocess.run([*inside, "sleep", "0"], capture_output=True, timeout=30, check=False).returncode:
+        pytest.skip("no name spaces here: sysctl kernel.unprivileged_userns_clone=1")
+    command = [*inside, sys.executable, "-m", "hwbench", "doctor", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=workspace.root)
+    told = findings(done.stdout)["built programs"]
+    assert not told["ok"]
+    assert told["found"].startswith(
+        f"{workspace.cache}: a program there does not start, as where a disk is mounted noexec"
+    )
+    assert "hwbench init DIR" in told["advice"]
+    assert list(workspace.cache.iterdir()) == []
 
 
 def test_a_damaged_store_is_named(workspace, capsys):

@@ -378,6 +378,9 @@ def test_a_runner_that_does_not_start(scripted, transport, native, tmp_path):
         measure(copies(tmp_path, 1), scripted('print("bad option", file=sys.stderr); sys.exit(2)', start=False))
     with pytest.raises(DeviceError, match="no-such-runner"):
         measure(copies(tmp_path, 1), Bench(transport, Runner("x", ("/no-such-runner",))))
+    files = copies(tmp_path, 1)  # one of them is no program
+    with pytest.raises(DeviceError, match=r"does not start: .*; see: hwbench devices check DEVICE"):
+        measure(files, Bench(transport, Runner("x", (str(next(tmp_path.glob("*.pte"))),))))
     with pytest.raises(DeviceError, match="does not start"):
         measure(copies(tmp_path, 1), Bench(transport, native, 1, (10_000,)))
 
