@@ -15,7 +15,7 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -44,19 +44,21 @@ _TOTAL = "total.lock"
 class DecodedCache:
     """A decoder that keeps what another one decodes.
 
-    Where the folder cannot be written, nothing is kept, and nothing else happens.
+    Where the folder cannot be written or locked, this process keeps nothing from then on, and decodes as without.
 
     Attributes:
         decoder: Reads what is not kept.
         folder: Of the files.
         limit_bytes: What all files may take together, those being written included.
         videos: How many videos share that.
+        refusals: What the system said in this process when it did not let a video be kept.
     """
 
     decoder: Decoder
     folder: Path
     limit_bytes: int
     videos: int
+    refusals: list[OSError] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def identity(self) -> str:
@@ -67,19 +69,21 @@ class DecodedCache:
         return self.decoder.open(source, info) if file is None else _CachedVideo(self, file, source, info)
 
     def wants(self, file: Path, info: VideoInfo) -> bool:
-        """Whether a video is of the part that is kept.
+        """Whether a video is of the part that is kept; none is after the first refusal.
 
         A video is kept with the probability 0.9 limit / (number of videos x its own size), by the digest in its name:
         the sum of what is kept is 0.9 of the limit at most, on average.
         """
+        if self.refusals:
+            return False
         num_bytes = file_bytes((info.num_frames, info.height, info.width, 3))
         drawn = int(file.stem[:12], 16) / 16**12
         return num_bytes <= _LARGEST_BYTES and drawn * self.videos * num_bytes < _FILLED * self.limit_bytes
 
     def keep(self, file: Path, frames: Frames) -> None:
-        """Writes the frames of a video, uint8 (T, H, W, 3), after room was made for them."""
+        """Writes the frames of a video, uint8 (T, H, W, 3), after room was made for them; notes a refusal."""
         temporary = temporary_beside(file)
-        with contextlib.suppress(OSError):
+        try:
             try:
                 if self._reserve(temporary, file_bytes(frames.shape)):
                     write_frame_file(temporary, frames)
@@ -87,6 +91,10 @@ class DecodedCache:
                         temporary.replace(file)
             finally:
                 temporary.unlink(missing_ok=True)
+        except FileNotFoundError:  # another process made room of it meanwhile
+            pass
+        except OSError as error:
+            self.refusals.append(error)
 
     def _file(self, source: VideoSource) -> Path | None:
         """Where the frames of a video are kept; None where it is no part of a file that can be told from others."""

@@ -17,11 +17,11 @@ from hwbench.data import ClipSpec, Reading, TestClips, TrainingClips, open_datas
 from hwbench.data.archives import ArchiveMember, MemorySource
 from hwbench.data.decoded_cache import DecodedCache
 from hwbench.data.decoders import PYAV
-from hwbench.data.decoding import VideoFile, probe, read_frames
+from hwbench.data.decoding import VideoFile, VideoInfo, probe, read_frames
 from hwbench.data.frame_file import file_bytes, read_frame_file, write_frame_file
 from hwbench.data.info_index import InfoIndex
 from hwbench.data.loading import Loader, shuffled
-from hwbench.data.media import FileSource
+from hwbench.data.media import FileSource, OpenVideo, VideoSource
 from hwbench.data.readers.tar_index import tar_members
 from hwbench.errors import InvalidValue
 from hwbench.testing.decoders import write_moving
@@ -271,6 +271,46 @@ def test_what_cannot_be_kept_is_read(clips: Path, tmp_path: Path) -> None:
         assert np.array_equal(read(cache, path), read_frames(path, (3, 9, 15)))
     with small.open(MemorySource("memory", path.read_bytes())) as video:
         assert np.array_equal(video.read((4,)), read_frames(path, (4,)))
+
+
+class Counting:
+    """A decoder that counts the frames that are asked of it."""
+
+    identity = PYAV.identity
+    frames = 0
+
+    def open(self, source: VideoSource, info: VideoInfo | None = None) -> OpenVideo:
+        counting, video = self, PYAV.open(source, info)
+        read = video.read
+
+        def counted(indices: tuple[int, ...] | range) -> np.ndarray:
+            counting.frames += len(indices)
+            return read(indices)
+
+        video.read = counted  # type: ignore[method-assign]
+        return video
+
+
+def without_locks(folder: Path) -> None:
+    (folder / "total.lock").mkdir(parents=True)
+
+
+def without_folder(folder: Path) -> None:
+    folder.write_text("")
+
+
+@pytest.mark.parametrize("prepare", [without_locks, without_folder])
+def test_where_nothing_can_be_kept_videos_are_decoded_whole_once_at_most(
+    clips: Path, tmp_path: Path, prepare: Callable[[Path], None]
+) -> None:
+    prepare(tmp_path / "decoded")
+    decoder = Counting()
+    cache = DecodedCache(decoder, tmp_path / "decoded", 100 * VIDEO_BYTES, videos=10)
+    for _ in range(3):
+        for path in sorted(clips.rglob("*.mp4")):
+            assert np.array_equal(read(cache, path, (3,)), read_frames(path, (3,)))
+    assert decoder.frames == 20 + 29
+    assert len(cache.refusals) == 1
 
 
 def test_long_videos_are_not_kept(clips: Path, cache: DecodedCache, monkeypatch: pytest.MonkeyPatch) -> None:
