@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
 
+from hwbench.data.socket_folder import shorten_socket_paths
 from hwbench.errors import HwbenchError, VideoError
 
 Task = TypeVar("Task")
@@ -59,11 +60,13 @@ class FilePool(Generic[Task, Value]):
 
         Raises:
             HwbenchError: The work raised one that is no VideoError, or no process can be started.
+            WorkspaceError: There is no folder for the sockets of processes.
         """
         waiting = deque(tasks)
         if not self._processes:
             yield from ((task, _answer_of(self._work, task)) for task in waiting)
             return
+        shorten_socket_paths()
         workers = [_PoolWorker(self._work) for _ in range(min(self._processes, len(waiting)))]
         try:
             while waiting or any(worker.task is not None for worker in workers):

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, get_worker_info
 from hwbench.data.datasets import TestClips, TrainingClips
 from hwbench.data.failures import FailurePolicy
 from hwbench.data.samples import Batch, ClipShape, Draw, PictureBatch, collate
+from hwbench.data.socket_folder import shorten_socket_paths
 from hwbench.errors import HwbenchError, VideoError
 
 
@@ -59,6 +60,8 @@ class Loader:
     ) -> None:
         self._dataset, self._device = dataset, torch.device(device)
         self._order: list[Keys] = []
+        if workers:
+            shorten_socket_paths()
         self._loader = DataLoader(
             dataset,
             batch_sampler=_Order(self._order),

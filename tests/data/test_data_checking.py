@@ -5,6 +5,8 @@ import json
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 import time
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -675,3 +677,19 @@ def test_errors_that_an_earlier_version_kept_are_not_believed(workspace: Workspa
     with contextlib.closing(sqlite3.connect(workspace.state / "cache" / "videos" / "facts.sqlite")) as kept, kept:
         kept.execute("""UPDATE facts SET facts = '{"error": "Permission denied (damaged, or not a video)"}'""")
     assert check(workspace, clips).ok
+
+
+def test_a_long_path_of_temporary_files_is_none_of_sockets(tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 20)
+    folder.mkdir()
+    program = """
+import os, tempfile
+from hwbench.data.file_pool import FilePool
+print(list(FilePool(os.path.basename, 1, time_limit_s=60).map(["a/b"])))
+print(tempfile.gettempdir())
+"""
+    command = [sys.executable, "-c", program]
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert (done.stdout, done.stderr) == (f"[('a/b', 'b')]\n{folder}\n", "")
+    assert list(folder.iterdir()) == []

@@ -1,5 +1,6 @@
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -391,3 +392,21 @@ def test_data_sets_read_the_stream_that_the_list_names(cache_bytes: int, tmp_pat
     for _ in range(2):
         assert len(dataset[0].views) == len(dataset[1].views) == 1
     assert seen == [*sizes, *sizes]
+
+
+def test_processes_hand_over_clips_where_the_path_of_temporary_files_is_long(videos: VideoList, tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 20)
+    folder.mkdir()
+    (tmp_path / "dataset").write_bytes(pickle.dumps(training(videos)))
+    program = """
+import pickle, sys
+from hwbench.data.loading import Loader
+with open(sys.argv[1], "rb") as file:
+    dataset = pickle.load(file)
+(batch,) = Loader(dataset, workers=1).batches([[0, 1]])
+print(len(batch.clips))
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "dataset")]
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    assert (done.stdout, done.stderr) == ("2\n", "")
