@@ -26,10 +26,15 @@ class ControlGroup:
     mount: Path = Path("/sys/fs/cgroup")
     process: Path = Path("/proc/self/cgroup")
 
-    def cores(self) -> int | None:
-        """Processors that the groups leave, rounded up; None without a limit."""
+    def share(self) -> float | None:
+        """Processors that the groups leave, such as 1.5; None without a limit."""
         shares = [quota / period for quota, period in self._quotas() if quota > 0 and period > 0]
-        return math.ceil(min(shares)) if shares else None
+        return min(shares, default=None)
+
+    def cores(self) -> int | None:
+        """``share``, rounded up."""
+        share = self.share()
+        return None if share is None else math.ceil(share)
 
     def free_bytes(self) -> int | None:
         """Bytes of memory that may still be taken; None without a limit.

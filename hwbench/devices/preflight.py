@@ -13,6 +13,7 @@ from hwbench.devices.base import Transport
 from hwbench.devices.device import Device
 from hwbench.devices.device_text import clean, sections
 from hwbench.devices.probe import Probe, probe_device
+from hwbench.devices.quota import quota
 from hwbench.devices.state import DeviceState, read_state
 from hwbench.units import format_bytes
 
@@ -88,7 +89,7 @@ def examine(device: Device, transport: Transport) -> list[Finding]:
 
 
 def lasting(device: Device, probe: Probe) -> Iterator[Finding]:
-    """What stays as it is: the kind of machine, and the rule for its clocks."""
+    """What stays as it is: the kind of machine, the limits of a container, and the rule for its clocks."""
     if probe.virtualised:
         advice = "prefer real hardware for numbers that are published"
         yield Finding("hardware", Level.WARNING, "a virtual machine: neighbours disturb timings", advice)
@@ -97,6 +98,14 @@ def lasting(device: Device, probe: Probe) -> Iterator[Finding]:
     if probe.narrow:
         sentence = f"its programs have 32 bits ({probe.abi}) on a kernel of 64: the runner needs a system of 64 bits"
         yield Finding("ABI", Level.REFUSE, sentence)
+    share = quota(device)
+    if share is not None and share < len(probe.allowed):
+        sentence = f"the container leaves {share:.3g} of {len(probe.allowed)} processors"
+        if device.threads <= share:
+            yield Finding("quota", Level.OK, sentence)
+        else:
+            advice = "start it with more, such as docker run --cpus"
+            yield Finding("quota", Level.WARNING, f"{sentence}: times include throttling", advice)
     slow = {"powersave", "conservative"} & set(probe.governor.split(","))
     if slow and not probe.android:
         advice = f'conditions = "controlled" in the device.toml of {device.name} holds the highest clock'

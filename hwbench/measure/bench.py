@@ -21,6 +21,7 @@ from hwbench.devices import (
     occupied,
 )
 from hwbench.devices.arithmetic import emulates_half, require_arithmetic
+from hwbench.devices.quota import require_quota
 from hwbench.errors import DeviceBusy, DeviceError, DeviceLost, DeviceUnreachable
 from hwbench.measure.device_runner import Installed, check_runtime, install_runner
 from hwbench.measure.drift import Undisturbed
@@ -151,12 +152,14 @@ def open_benches(
         DeviceUnreachable: The device does not answer.
         DeviceBusy: Another process measures on it.
         DeviceError: Another device answers under this name, the device was updated, or no runner works there.
-        InvalidValue: It has fewer cores than threads, runs no such files, or does not compute in a precision.
+        InvalidValue: It or the container of this process has fewer cores than threads, it runs no such files, or does
+            not compute in a precision.
         WorkspaceError: The cache cannot be written.
     """
     for runtime in runtimes:
         check_runtime(device, runtime)
     threads = threads or device.threads
+    require_quota(device, threads)
     with device.transport(report) as transport, occupied(transport, report) as probe:
         cpus = processors_for(device, probe, threads, precisions)
         if report is not None and Precision.FP16 in precisions and emulates_half(probe):

@@ -3,6 +3,8 @@ from dataclasses import replace
 import phones
 import pytest
 
+from hwbench import control_group
+from hwbench.control_group import ControlGroup
 from hwbench.devices import Device, probe, state
 from hwbench.devices.local import LocalTransport
 from hwbench.devices.preflight import (
@@ -189,3 +191,23 @@ def test_a_cool_device_is_not_waited_for(tmp_path):
 )
 def test_commands_are_for_the_device(device, line):
     assert on_device(device, "id") == line
+
+
+@pytest.mark.parametrize(
+    ("transport", "threads", "quota", "expected"),
+    [
+        ("local", 1, "50000", (Level.WARNING, "the container leaves 0.5 of 4 processors: times include throttling")),
+        ("local", 2, "150000", (Level.WARNING, "the container leaves 1.5 of 4 processors: times include throttling")),
+        ("local", 1, "150000", (Level.OK, "the container leaves 1.5 of 4 processors")),
+        ("local", 4, "400000", None),
+        ("local", 4, "max", None),
+        ("adb", 1, "50000", None),
+    ],
+)
+def test_what_a_container_leaves_of_the_processors(tmp_path, monkeypatch, transport, threads, quota, expected):
+    (tmp_path / "cpu.max").write_text(f"{quota} 100000\n")
+    (tmp_path / "self").write_text("0::/\n")
+    monkeypatch.setattr(control_group, "OWN", ControlGroup(tmp_path, tmp_path / "self"))
+    board, _ = recorded("pi5")
+    found = [one for one in lasting(Device("here", transport, threads=threads), board) if one.name == "quota"]
+    assert [(one.level, one.sentence) for one in found] == ([expected] if expected else [])

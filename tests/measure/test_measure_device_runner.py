@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hwbench import control_group
+from hwbench.control_group import ControlGroup
 from hwbench.devices import Device, Probe, probe_device
 from hwbench.devices.local import LocalTransport
 from hwbench.errors import DeviceError, InvalidValue
@@ -314,3 +316,20 @@ def test_one_that_hangs_is_a_time_limit(tmp_path, monkeypatch):
 def test_a_runner_that_is_nowhere(tmp_path):
     with pytest.raises(DeviceError, match="there is no such file, neither there nor here; expected a path, or one of"):
         install("/nowhere/executor_runner", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("quota", "threads", "processors"), [("150000", 2, "1.5"), ("50000", 2, "0.5"), ("50000", 1, "")]
+)
+def test_more_threads_than_a_container_leaves_are_refused(tmp_path, monkeypatch, quota, threads, processors):
+    (tmp_path / "cpu.max").write_text(f"{quota} 100000\n")
+    (tmp_path / "self").write_text("0::/\n")
+    monkeypatch.setattr(control_group, "OWN", ControlGroup(tmp_path, tmp_path / "self"))
+    here = Device("here", "local", runner="python")
+    opened = open_bench(here, "executorch", cache_dir=tmp_path / "cache", threads=threads)
+    if not processors:
+        with opened as bench:
+            assert bench.threads == threads
+        return
+    with pytest.raises(InvalidValue, match=f"{threads} threads .* has {processors} processors"), opened:
+        pass
