@@ -64,10 +64,7 @@ class ExportResult:
         how = self.model.manifest.quantization
         if how is None:
             return DataFrame(columns=columns)
-        rows = [
-            {**asdict(block), "precision": (Precision.FP32 if block.name in how.fp32_blocks else Precision.INT8).value}
-            for block in how.blocks
-        ]
+        rows = [{**asdict(block), "precision": how.precision_of(block.name).value} for block in how.blocks]
         return DataFrame(rows, columns=columns)
 
 

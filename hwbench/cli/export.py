@@ -9,6 +9,7 @@ from hwbench.cli.app import app
 from hwbench.cli.generated import add_command
 from hwbench.cli.listening import listening
 from hwbench.cli.output import emit, print_table, say
+from hwbench.specs import Precision
 
 
 def _run(request: ExportRequest, as_json: bool) -> None:
@@ -23,7 +24,7 @@ def _run(request: ExportRequest, as_json: bool) -> None:
 def _print_blocks(result: ExportResult) -> None:
     how = result.model.manifest.quantization
     if how is not None and how.blocks:
-        stays = dict.fromkeys(how.fp32_blocks, "fp32")
+        stays = {b.name: "fp32" for b in how.blocks if how.precision_of(b.name) is Precision.FP32}
         rows = [(b.name, f"{b.sqnr_db:.1f}", f"{b.alone_db:.1f}", stays.get(b.name, "")) for b in how.blocks]
         print_table(("block", "output, dB", "logits, it alone in int8, dB", ""), rows)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hwbench.data import ClipSpec, Normalisation, PictureSpec, Resize
 from hwbench.data.transforms import PICTURE
-from hwbench.specs import BlockSpec, Network, TensorSpec
+from hwbench.specs import BlockSpec, Network, Precision, TensorSpec
 from hwbench.specs.tensor import CLIP_CHANNELS
 
 if TYPE_CHECKING:
@@ -200,6 +200,11 @@ class QuantizationRecord:
     top1_int8: float | None = None
     cost: CostRecord | None = None
     observers: Mapping[str, float] = field(default_factory=dict)
+
+    def precision_of(self, block: str) -> Precision:
+        """Precision of a block in the file: fp32 where it, or a module that it is part of, stayed so."""
+        kept = any(block == name or block.startswith(f"{name}.") for name in self.fp32_blocks)
+        return Precision.FP32 if kept else Precision.INT8
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import hwbench
 import hwbench.measure.device_runner
 from hwbench.api.export import STAGES
 from hwbench.api.models import ModelArgument, checkpoint_file
+from hwbench.cli.export import _print_blocks
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, UnknownName, UsageError
 from hwbench.runtimes.runners import python_runner
 from hwbench.testing.listeners import Keeper
@@ -49,7 +50,7 @@ def fp32(checkpoint: Path) -> tuple[hwbench.ExportResult, Keeper]:
 def int8(checkpoint: Path) -> tuple[hwbench.ExportResult, Keeper]:
     heard = Keeper()
     request = hwbench.ExportRequest(
-        model=str(checkpoint.parent), out="int8", calibration_clips=4, blocks=True, fp32_block=["head"], threads=1
+        model=str(checkpoint.parent), out="int8", calibration_clips=4, blocks=True, fp32_block=["head", "s1"], threads=1
     )
     return hwbench.export(request, heard), heard
 
@@ -72,14 +73,20 @@ def test_the_result_of_an_export_is_what_the_command_prints(
     assert all(end.done == end.total for end in ends.values())
 
 
-def test_an_export_to_int8_tells_of_its_blocks(int8: tuple[hwbench.ExportResult, Keeper]) -> None:
+def test_an_export_to_int8_tells_of_its_blocks(
+    int8: tuple[hwbench.ExportResult, Keeper], capfd: pytest.CaptureFixture[str]
+) -> None:
     result, heard = int8
     frame, values = result.to_frame(), result.to_json()
     assert list(frame.columns) == ["name", "sqnr_db", "alone_db", "precision"]
     assert list(frame.name) == [block["name"] for block in values["blocks"]]
-    assert set(frame.precision[frame.name == "head"]) == {"fp32"}
-    assert set(frame.precision[frame.name != "head"]) == {"int8"}
-    assert (values["precision"], values["calibration_clips"], values["fp32_blocks"]) == ("int8", 4, ["head"])
+    # The parts of a stage in fp32 are in fp32.
+    precisions = dict(zip(frame.name, frame.precision, strict=True))
+    kept = ["s1.pathway0_stem_conv_xy", "s1.pathway0_stem_conv", "head"]
+    assert precisions == {**dict.fromkeys(kept, "fp32"), "s2.pathway0_res0": "int8"}
+    _print_blocks(result)
+    assert [line.split()[0] for line in capfd.readouterr().out.splitlines() if line.endswith("fp32")] == kept
+    assert (values["precision"], values["calibration_clips"], values["fp32_blocks"]) == ("int8", 4, ["head", "s1"])
     stages = set(STAGES.values())
     assert stages - {"compare observers"} <= set(heard.ends()) <= stages
     assert heard.ends()["calibration clips"].total == 4
