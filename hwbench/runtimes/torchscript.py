@@ -86,7 +86,7 @@ class TorchScript(Runtime):
             MissingDependency: torch is not installed.
             NotCalibrated: int8 without calibration data, or with data that does not reach every activation.
             UnsupportedModule: int8, and this torch has no eager-mode quantisation, or the network has an operation that
-                it has no kernel for.
+                it has no kernel for; or 16 bits, and the network computes with tensors that stay in fp32.
             WorkspaceError: ``out`` cannot be written.
         """
         version, example = self.version(), single(example, "TorchScript")
@@ -101,7 +101,8 @@ class TorchScript(Runtime):
             if workload.precision is Precision.INT8:
                 require_clips(calibration, example)
                 engine = engine_of(torch.backends.quantized.supported_engines)
-            with int8_engine(engine), _refused_by_kernels() if engine else contextlib.nullcontext():
+            refused = _refused_by_kernels() if engine else _kept_dtypes_refused(workload.precision)
+            with int8_engine(engine), refused:
                 if engine:
                     module = quantized(module, [single(batch, "TorchScript") for batch in calibration], engine)
                 script = jit.freeze(
@@ -127,6 +128,27 @@ def _refused_by_kernels() -> Iterator[None]:
         raise UnsupportedModule(
             f"torch's eager-mode quantisation has no kernel for {what}; choose another engine: --runtime executorch, "
             "onnx or openvino"
+        ) from error
+
+
+@contextlib.contextmanager
+def _kept_dtypes_refused(precision: Precision) -> Iterator[None]:
+    """Networks with tensors that do not follow them to 16 bits are refused with what to write.
+
+    Those are attributes that are neither parameters nor buffers, and what a forward makes in fp32.
+    """
+    from hwbench.blocks.double_precision import is_of_dtypes
+
+    try:
+        yield
+    except RuntimeError as error:
+        if precision is Precision.FP32 or not is_of_dtypes(error):
+            raise
+        cause = printable(str(error).strip().splitlines()[0], 120)
+        raise UnsupportedModule(
+            f"the network computes with tensors that stay in fp32 ({cause}) and cannot be in {precision}; "
+            "make tensors that are attributes buffers: self.register_buffer(name, tensor), write "
+            "x.to(self.fc.weight.dtype) in place of x.float(), or export --precision fp32"
         ) from error
 
 

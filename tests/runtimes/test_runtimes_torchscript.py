@@ -108,6 +108,31 @@ def test_an_operation_without_a_kernel_is_refused_by_name(tmp_path):
     assert len(str(told.value)) < 320
 
 
+class PlainMean(nn.Module):
+    """Normalises by a tensor that is no buffer, which stays in fp32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.mean = torch.full((1, 3, 1, 1), 0.45)
+
+    def forward(self, x):
+        return self.conv(x - self.mean).mean((2, 3))
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_a_tensor_that_stays_in_fp32_is_refused_with_what_to_write(precision, tmp_path):
+    workload = Workload.parse(f"conv_i3_o4_k1x3x3_relu@1x3x2x6x6/{precision}/auto")
+    module, example = PlainMean().eval(), torch.randn(2, 3, 6, 6)
+    with pytest.raises(UnsupportedModule, match=rf"stay in fp32 .* cannot be in {precision}; .*register_buffer"):
+        get("torchscript").build(module, example, workload, tmp_path / "model.ts", [])
+    fp32 = Workload.parse(workload.key.replace(precision, "fp32"))
+    assert get("torchscript").build(module, example, fp32, tmp_path / "model.ts", []).path.is_file()
+    del module.mean
+    module.register_buffer("mean", torch.full((1, 3, 1, 1), 0.45))
+    assert get("torchscript").build(module, example, workload, tmp_path / "model.ts", []).path.is_file()
+
+
 def test_a_torch_without_the_flow_of_2021_is_told(tmp_path, monkeypatch):
     workload = Workload.parse(f"{BLOCK}/int8/auto")
     module, example = workload_module(workload)
