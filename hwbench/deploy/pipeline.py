@@ -60,6 +60,8 @@ PACKAGES = ("torch", "torchao", "executorch")
 _NOISE_CLIPS = 8
 # Calibration clips that random weights take the statistics of their batch norms from.
 _STATISTICS_CLIPS = 8
+# How torch says that a batch norm has nothing to take a variance of.
+_ONE_VALUE = "Expected more than 1 value per channel"
 
 
 def export(
@@ -152,9 +154,23 @@ def export(
 
 
 def _met_clips(original: ExportSource, calibration: Clips | None) -> ExportSource:
-    """Random weights whose batch norms have the statistics of calibration clips; others stay as they are."""
+    """Random weights whose batch norms have the statistics of calibration clips; others stay as they are.
+
+    Raises:
+        InvalidValue: There is one clip, and a batch norm sees one value of a channel in it.
+    """
     clips = [] if calibration is None else list(calibration.some(_STATISTICS_CLIPS))
-    return with_statistics_of(original, torch.cat(clips)) if clips else original
+    if not clips:
+        return original
+    try:
+        return with_statistics_of(original, torch.cat(clips))
+    except ValueError as error:
+        if len(clips) > 1 or _ONE_VALUE not in str(error):
+            raise
+        raise InvalidValue(
+            f"{original.network.name} has random weights, whose batch norms take their statistics from the calibration "
+            "clips; one clip gives a batch norm one value per channel: add --calibration-clips 2, or more"
+        ) from error
 
 
 @dataclass(frozen=True)

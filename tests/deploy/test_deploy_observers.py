@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import NETWORK
+from torch import nn
 
 from hwbench import models
 from hwbench.data import default_clip
@@ -24,15 +25,17 @@ from hwbench.deploy import (
     open_validation,
 )
 from hwbench.deploy.clips import Clips, calibration_inputs
+from hwbench.deploy.external import ForeignModel, foreign_original
 from hwbench.deploy.int8 import DeployForm, Int8Plan
 from hwbench.deploy.parity import MIN_SQNR_RANDOM_DB, sqnr_db
+from hwbench.deploy.pipeline import _met_clips
 from hwbench.deploy.progress import ExportProgress
 from hwbench.deploy.source import randomly_weighted, with_statistics_of
-from hwbench.errors import ParityFailed
+from hwbench.errors import InvalidValue, ParityFailed
 from hwbench.runtimes import get
 from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.runtimes.executorch.scheme import OBSERVERS
-from hwbench.specs import Precision
+from hwbench.specs import Precision, TensorSpec
 from hwbench.workspace import Workspace
 
 with quiet():
@@ -188,6 +191,30 @@ def test_19_26_random_weights_take_their_statistics_from_the_clips(
         random_weights, tmp_path / "m", precision=Precision.INT8, calibration=calibration, validation=validation
     )
     assert made.manifest.parity.sqnr_db > MIN_SQNR_RANDOM_DB
+
+
+class NormedMeans(nn.Module):
+    """A batch norm behind the mean over the clip: one value of each channel for a clip."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv3d(3, 8, 3, padding=1), nn.BatchNorm1d(8), nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.head(self.norm(self.conv(x).mean((2, 3, 4))))
+        return logits
+
+
+def test_one_clip_that_gives_no_statistics_is_refused_with_how_many_do(workspace: Workspace, tmp_path: Path) -> None:
+    clip, input = default_clip("synthetic", 4), TensorSpec(1, 3, 4, 16, 16)
+    made = ForeignModel("of-means", NormedMeans(), input, None)
+    source = foreign_original(made, clip, input, None, seed=0)
+    one = open_calibration(workspace, "synthetic", source, count=1)
+    with pytest.raises(InvalidValue, match=r"^of-means .* one value per channel: add --calibration-clips 2"):
+        export(source, tmp_path / "out", precision=Precision.INT8, calibration=one)
+    assert not (tmp_path / "out").exists()
+    two = open_calibration(workspace, "synthetic", source, count=2)
+    assert _met_clips(source, two).module is not source.module
 
 
 def means_behind_normalisations(source: ExportSource, clips: torch.Tensor) -> list[float]:
