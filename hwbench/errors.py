@@ -26,6 +26,8 @@ Every message says what was expected, what came, and what to type next.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class HwbenchError(Exception):
     """Base of all errors that hwbench raises on purpose; its text is meant for the person at the terminal."""
@@ -111,7 +113,16 @@ class CheckFailed(HwbenchError):
 
 
 class ParityFailed(CheckFailed):
-    """The deployed model differs from the original by more than allowed."""
+    """The deployed model differs from the original by more than allowed.
+
+    Attributes:
+        quantization: The way to int8 that was asked for (``hwbench.deploy.QuantizationRecord``), with what it does to
+            each block; None where blocks were not looked at.
+    """
+
+    def __init__(self, message: str, quantization: Any = None) -> None:
+        super().__init__(message)
+        self.quantization = quantization
 
 
 class DelegationFailed(CheckFailed):

@@ -25,8 +25,9 @@ class ExportRequest:
     weights top-1 is measured before and after.
 
     --keep-accuracy 1 allows the int8 file to lose one point of top-1 on the validation videos: the most sensitive
-    blocks stay in fp32 until it loses no more, and what they cost in milliseconds is measured on this machine. It and
-    --blocks are for networks that are deployed block by block: X3D, E3D, SqueezeTime and MViT.
+    blocks stay in fp32 until it loses no more and agrees with the original, and what they cost in milliseconds is
+    measured on this machine. It and --blocks are for networks that are deployed block by block: X3D, E3D, SqueezeTime
+    and MViT.
     """
 
     model: str = option(

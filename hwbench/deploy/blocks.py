@@ -143,11 +143,20 @@ def choices(
         yield tuple(sorted(kept, key=rounding.blocks.index))
 
 
-def video_top1(run: Callable[[torch.Tensor], torch.Tensor], clips: Clips) -> float:
-    """Top-1 of (1, 3, T, H, W) -> logits (1, classes) over the views of labelled videos."""
-    logits, videos = [], []
-    with torch.inference_mode():
-        for video, view in clips.views():
-            logits.append(run(view))
-            videos.append(video)
-    return judged(logits, videos, clips.dataset.videos).top(1)
+@dataclass(frozen=True)
+class Answers:
+    """Logits (views, classes) in double precision over views of videos; view ``i`` is of video ``videos[i]``."""
+
+    logits: torch.Tensor
+    videos: tuple[int, ...]
+
+    @classmethod
+    def of(cls, run: Callable[[torch.Tensor], torch.Tensor], clips: Clips) -> Answers:
+        """Of (1, 3, T, H, W) -> logits (1, classes) over all views of some clips."""
+        with torch.inference_mode():
+            answers = [(run(view).double(), video) for video, view in clips.views()]
+        return cls(torch.cat([logits for logits, _ in answers]), tuple(video for _, video in answers))
+
+    def top1(self, clips: Clips) -> float:
+        """Top-1 over the labelled videos."""
+        return judged(self.logits.split(1), self.videos, clips.dataset.videos).top(1)

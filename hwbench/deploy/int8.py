@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, cast
@@ -12,7 +14,7 @@ import torch
 from torch import nn
 
 from hwbench.blocks.streaming import Replayed, StreamForm
-from hwbench.deploy.blocks import Int8, block_names, choices, qualities, video_top1
+from hwbench.deploy.blocks import Answers, Int8, block_names, choices, qualities
 from hwbench.deploy.clips import Clips
 from hwbench.deploy.manifest_records import BlockQuality, QuantizationRecord
 from hwbench.deploy.parity import EXACT_DB, least_sqnr_db, sqnr_db
@@ -29,6 +31,8 @@ PTQ, QAT = "ptq", "qat"
 JUDGED_CLIPS = 16
 # The file differs by so much from the graph that it is made of: the engine rounds products otherwise.
 _LOWERING_DB = 1.0
+# Blocks that a refusal names.
+_NAMED_BLOCKS = 3
 
 
 @dataclass(frozen=True)
@@ -99,9 +103,33 @@ class Int8Plan:
         elif int8.max_loss is not None:
             yield from self._keeping(int8.max_loss)
         else:
-            found = self._qualities() if int8.inspect else ()
+            found = self.blocks if int8.inspect else ()
             self._require_reachable()
             yield QuantizationRecord(PTQ, self.observer, int8.fp32_blocks, found, observers=self._compared)
+
+    @contextmanager
+    def naming_blocks(self) -> Iterator[None]:
+        """A refusal names the blocks that int8 harms most, where blocks were looked at, and carries all of them."""
+        try:
+            yield
+        except ParityFailed as error:
+            if "blocks" not in vars(self):
+                raise
+            worst = sorted(self.blocks, key=lambda block: block.alone_db)[:_NAMED_BLOCKS]
+            names = ", ".join(f"{block.name} {block.alone_db:.1f} dB" for block in worst)
+            said = f"{error}. The SQNR of the logits is the lowest with one of these blocks alone in int8: {names}"
+            raise ParityFailed(
+                said, QuantizationRecord(PTQ, self.observer, self.int8.fp32_blocks, self.blocks)
+            ) from error
+
+    @cached_property
+    def blocks(self) -> tuple[BlockQuality, ...]:
+        """What int8 does to each block."""
+        return qualities(
+            self._rounding,
+            cast("Sequence[torch.Tensor]", self.form.inputs),
+            lambda done, all: self.watch(ExportProgress("blocks", done, all)),
+        )
 
     def engine(self, quantization: QuantizationRecord) -> Runtime:
         """The runtime, quantising in this way."""
@@ -128,11 +156,10 @@ class Int8Plan:
     def observer(self) -> str:
         """How ranges are found: as asked for, else by histograms, else by what reaches the best parity.
 
-        Others than histograms are only tried where these are under the bound: each costs a calibration. Where a loss is
-        limited they are not tried: the blocks that suffer stay in fp32 there.
+        Others than histograms are only tried where these are under the bound: each costs a calibration.
         """
-        if self.int8.observer is not None or self.int8.max_loss is not None:
-            return self.int8.observer or HISTOGRAM
+        if self.int8.observer is not None:
+            return self.int8.observer
         for count, name in enumerate(OBSERVERS):
             self.watch(ExportProgress("observers", count, None))
             self._trials[name] = self._trial(name)
@@ -151,14 +178,17 @@ class Int8Plan:
         return least_sqnr_db(trained=self.original.weights.trained)
 
     def _require_reachable(self) -> None:
+        from hwbench.models import keeps_blocks
+
         best = self._trials.get(self.observer)
         if best is not None and best.sqnr_db < self._least_db - _LOWERING_DB:
             tried = ", ".join(f"{name} {trial.sqnr_db:.1f} dB" for name, trial in self._trials.items())
+            names = "--blocks prints them" if keeps_blocks(self.original.module) else "a wrong name lists them"
             raise ParityFailed(
                 f"int8 does not reach an SQNR of {self._least_db:g} dB against the fp32 original with any observer "
                 f"({tried}); nothing was written. Calibrate with more clips (--calibration-clips) or with videos like "
-                "those the model will see (--calibrate DATA), leave blocks in fp32 (--fp32-block, --blocks prints "
-                "them), or export --precision fp32"
+                f"those the model will see (--calibrate DATA), leave blocks in fp32 (--fp32-block; {names}), or export "
+                "--precision fp32"
             )
 
     @cached_property
@@ -208,24 +238,20 @@ class Int8Plan:
         assert self.validation is not None
         from hwbench.models import frames_to_batch
 
-        clips, rounding, found = self.validation, self._rounding, self._qualities()
-        least = video_top1(self.original.module, clips) - max_loss
+        clips, rounding, found = self.validation, self._rounding, self.blocks
+        exact = Answers.of(self.original.module, clips)
+        least = exact.top1(clips) - max_loss
         scores: list[float] = []
 
         def score() -> float:
-            scores.append(video_top1(lambda view: rounding(frames_to_batch(view).contiguous()), clips))
+            """Top-1; below any where the file would be refused."""
+            rounded = Answers.of(lambda view: rounding(frames_to_batch(view).contiguous()), clips)
+            scores.append(rounded.top1(clips))
             self.watch(ExportProgress("blocks", len(scores), None))
-            return scores[-1]
+            return scores[-1] if sqnr_db(exact.logits, rounded.logits) >= self._least_db else -math.inf
 
         for kept in choices(rounding, found, score, least):
             yield QuantizationRecord(PTQ, self.observer, kept, found, max_loss, scores[0], observers=self._compared)
-
-    def _qualities(self) -> tuple[BlockQuality, ...]:
-        return qualities(
-            self._rounding,
-            cast("Sequence[torch.Tensor]", self.form.inputs),
-            lambda done, all: self.watch(ExportProgress("blocks", done, all)),
-        )
 
     @cached_property
     def _observed(self) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,7 +45,7 @@ from hwbench.deploy.progress import ExportProgress, Watch
 from hwbench.deploy.run_page import check_page, write_run_page
 from hwbench.deploy.source import ExportSource, with_statistics_of
 from hwbench.deploy.streams import Replayed, Streaming, StreamInputs
-from hwbench.errors import DelegationFailed, InvalidValue, NotCalibrated
+from hwbench.errors import DelegationFailed, InvalidValue, NotCalibrated, ParityFailed
 from hwbench.measure.cache import file_sha256
 from hwbench.runtimes import DEFAULT, ModuleForm, Quantiser, Runtime, exporting, get, in_words, names
 from hwbench.runtimes.base import version_of
@@ -132,17 +133,20 @@ def export(
         if precision is Precision.INT8:
             plan = Int8Plan(original, form, how, validation, watch, runtime, judges)
         attempts: Iterable[QuantizationRecord | None] = [None] if plan is None else plan.attempts()
-        for quantization in attempts:
-            engine = runtime if plan is None or quantization is None else plan.engine(quantization)
-            clips = form.inputs.clips if isinstance(form.inputs, StreamInputs) else len(form.inputs)
-            built = _Built(_build(report, form, folder / name, watch, engine), clips, quantization)
-            comparison = _compare(report, built.artifact.path, validation, threads, watch)
-            accuracy = _accuracy(original, comparison, validation)
-            if _kept(accuracy, how):
-                break
         source = NOISE if validation is None else validation.source
-        parity = comparison.parity(source, error)
-        check_parity(parity, precision, trained=original.weights.trained)
+        with nullcontext() if plan is None else plan.naming_blocks():
+            refusal: ParityFailed | None = None
+            for quantization in attempts:
+                engine = runtime if plan is None or quantization is None else plan.engine(quantization)
+                clips = form.inputs.clips if isinstance(form.inputs, StreamInputs) else len(form.inputs)
+                built = _Built(_build(report, form, folder / name, watch, engine), clips, quantization)
+                comparison = _compare(report, built.artifact.path, validation, threads, watch)
+                accuracy, parity = _accuracy(original, comparison, validation), comparison.parity(source, error)
+                refusal = _refusal(parity, precision, trained=original.weights.trained)
+                if refusal is None and _kept(accuracy, how):
+                    break
+            if refusal is not None:
+                raise refusal
         parity = replace(parity, reasons=doubts(parity, trained=original.weights.trained))
         if plan is not None and calibrated and built.quantization and built.quantization.fp32_blocks:
             built = _costed(report, form, built, plan, folder / "int8.pte", meter, watch)
@@ -336,6 +340,15 @@ def _build(report: _Report, form: DeployForm, path: Path, watch: Watch, runtime:
         raise DelegationFailed(f"{report.original.network.name}: {said}") from error
     watch(ExportProgress("build", 1, 1))
     return artifact
+
+
+def _refusal(parity: ParityRecord, precision: Precision, *, trained: bool) -> ParityFailed | None:
+    """Why a file does not count; None where it does."""
+    try:
+        check_parity(parity, precision, trained=trained)
+    except ParityFailed as error:
+        return error
+    return None
 
 
 def _kept(accuracy: Accuracy, int8: Int8) -> bool:

@@ -13,7 +13,10 @@ import hwbench.measure.device_runner
 from hwbench.api.export import STAGES
 from hwbench.api.models import ModelArgument, checkpoint_file
 from hwbench.cli.export import _print_blocks
+from hwbench.cli.main import main
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, UnknownName, UsageError
+from hwbench.runtimes.executorch.quiet import quiet
+from hwbench.runtimes.executorch.scheme import OBSERVERS
 from hwbench.runtimes.runners import python_runner
 from hwbench.testing.listeners import Keeper
 from hwbench.workspace import Workspace
@@ -84,12 +87,40 @@ def test_an_export_to_int8_tells_of_its_blocks(
     precisions = dict(zip(frame.name, frame.precision, strict=True))
     kept = ["s1.pathway0_stem_conv_xy", "s1.pathway0_stem_conv", "head"]
     assert precisions == {**dict.fromkeys(kept, "fp32"), "s2.pathway0_res0": "int8"}
-    _print_blocks(result)
+    assert result.model.manifest.quantization is not None
+    _print_blocks(result.model.manifest.quantization)
     assert [line.split()[0] for line in capfd.readouterr().out.splitlines() if line.endswith("fp32")] == kept
     assert (values["precision"], values["calibration_clips"], values["fp32_blocks"]) == ("int8", 4, ["head", "s1"])
     stages = set(STAGES.values())
     assert stages - {"compare observers"} <= set(heard.ends()) <= stages
     assert heard.ends()["calibration clips"].total == 4
+
+
+def test_blocks_are_printed_where_int8_is_refused(
+    checkpoint: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with quiet():
+        from torchao.quantization.pt2e import MinMaxObserver
+
+        from hwbench.runtimes.executorch import quantize
+
+    class Narrow(MinMaxObserver):
+        """Has room for a fiftieth of the values."""
+
+        def calculate_qparams(self) -> Any:
+            scale, zero_point = super().calculate_qparams()
+            return scale / 50, zero_point
+
+    for name in OBSERVERS:
+        monkeypatch.setitem(quantize._OBSERVERS, name, Narrow)
+    with pytest.raises(SystemExit) as end:
+        main(["export", str(checkpoint), "--blocks", "--calibration-clips", "2", "--threads", "1", "--out", "refused"])
+    out, err = capfd.readouterr()
+    assert end.value.code == 5
+    assert "--fp32-block; --blocks prints them" in err
+    names = ["s1.pathway0_stem_conv_xy", "s1.pathway0_stem_conv", "s2.pathway0_res0", "head"]
+    assert [line.split()[0] for line in out.splitlines() if line.startswith(tuple(names))] == names
+    assert not Path("refused").exists()
 
 
 def test_data_that_were_moved_calibrate_and_validate(checkpoint: Path) -> None:

@@ -212,6 +212,24 @@ def test_a_block_that_int8_damages_is_found_and_left_in_fp32(
     assert Manifest.read(result.path.with_name(MANIFEST)) == result.manifest
 
 
+def test_blocks_stay_in_fp32_until_the_file_is_near_the_original_also_where_any_top1_will_do(
+    workspace: Workspace, damaged: ExportSource, calibration: Clips
+) -> None:
+    validation = open_validation(workspace, "synthetic", damaged)
+    result = export(
+        damaged,
+        workspace.root / "near",
+        precision=Precision.INT8,
+        calibration=calibration,
+        validation=validation,
+        int8=Int8(max_loss=1.0),
+    )
+    how = result.manifest.quantization
+    assert how is not None
+    assert how.fp32_blocks[:1] == ("s2.pathway0_res0",)
+    assert result.manifest.parity.sqnr_db > 10  # of int8 in all blocks: below 6
+
+
 def _labelled_by(original: ExportSource, clips: Clips) -> Clips:
     """The clips with what the original sees in them as labels, so that every change of top-1 is a loss.
 

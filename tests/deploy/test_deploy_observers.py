@@ -136,11 +136,51 @@ def test_19_26_what_no_observer_reaches_is_refused_before_it_is_built(
             precision=Precision.INT8,
             calibration=calibration,
             validation=validation,
+            int8=Int8(inspect=True),
             progress=lambda at: stages.add(at.stage),
         )
     assert "--calibration-clips" in str(error.value)
+    # What was looked at is told, too.
+    assert error.value.quantization is not None
+    blocks = sorted(error.value.quantization.blocks, key=lambda block: block.alone_db)
+    assert len(blocks) == 4
+    assert str(error.value).endswith(", ".join(f"{block.name} {block.alone_db:.1f} dB" for block in blocks[:3]))
     assert "build" not in stages
     assert not (tmp_path / "out").exists()
+
+
+def test_where_there_are_no_blocks_to_print_a_wrong_name_lists_them(
+    workspace: Workspace, narrow: Callable[..., None], tmp_path: Path
+) -> None:
+    narrow(*OBSERVERS)
+    source = foreign_original(
+        ForeignModel("of-means", NormedMeans()), default_clip("synthetic", 4), TensorSpec(1, 3, 4, 16, 16), None, seed=0
+    )
+    clips = open_calibration(workspace, "synthetic", source, count=4)
+    with pytest.raises(
+        ParityFailed, match=r"leave blocks in fp32 \(--fp32-block; a wrong name lists them\), or"
+    ) as error:
+        export(source, tmp_path / "out", precision=Precision.INT8, calibration=clips)
+    assert error.value.quantization is None
+
+
+def test_a_limited_loss_chooses_among_observers_too(
+    workspace: Workspace, original: ExportSource, narrow: Callable[..., None], tmp_path: Path
+) -> None:
+    narrow("histogram")
+    made = export(
+        original,
+        tmp_path / "out",
+        precision=Precision.INT8,
+        calibration=open_calibration(workspace, "synthetic", original, count=6, seed=5),
+        validation=open_validation(workspace, "synthetic", original),
+        int8=Int8(max_loss=1.0),
+    )
+    how = made.manifest.quantization
+    assert how is not None
+    assert {*how.observers} == {*OBSERVERS}
+    assert how.observer == max(how.observers, key=lambda name: how.observers[name]) != "histogram"
+    assert how.fp32_blocks == ()
 
 
 def test_19_26_who_names_an_observer_gets_it(
