@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +32,7 @@ from hwbench.deploy.manifest_records import (
     QuantizationRecord,
 )
 from hwbench.deploy.model_process import served
+from hwbench.deploy.noise import NOISE_CLIPS, NoiseViews, noise_clips
 from hwbench.deploy.parity import (
     NOISE,
     DeployFormError,
@@ -57,8 +58,6 @@ UNVALIDATED = "no validation videos were given"
 
 # Packages whose versions stand in the manifest.
 PACKAGES = ("torch", "torchao", "executorch")
-# Clips of noise that a file with random weights and no data is compared on.
-_NOISE_CLIPS = 8
 # Calibration clips that random weights take the statistics of their batch norms from.
 _STATISTICS_CLIPS = 8
 # How torch says that a batch norm has nothing to take a variance of.
@@ -91,8 +90,8 @@ def export(
         precision: Of the arithmetic in the file.
         calibration: Clips that int8 takes the ranges of activations from; not looked at for fp32.
         validation: Clips that original and file are compared on, and top-1 is measured on where the weights are
-            trained. Without them eight clips of seeded noise are compared, in int8 with random weights the calibration
-            clips.
+            trained. Without them eight clips of seeded noise in the place of pixels are compared, in int8 with random
+            weights the calibration clips.
         variant: Layout of convolutions over time; after quantisation-aware training that of the training.
         threads: Threads of the engine while the file is checked.
         progress: Told where the export is.
@@ -305,7 +304,7 @@ def _form(report: _Report, watch: Watch, runtime: Runtime) -> tuple[DeployForm, 
 
     original, tuned, variant = report.original, report.original.fine_tuned, report.variant
     folded = runtime.capabilities.form(original.network.workload(report.precision, variant)) is not ModuleForm.ORIGINAL
-    example = _noise(original, 1)[0]
+    example = noise_clips(original, 1)[0]
 
     streaming = report.streaming
 
@@ -371,7 +370,7 @@ def _costed(
 
 def _compare(report: _Report, path: Path, validation: Clips | None, threads: int, watch: Watch) -> OutputComparison:
     original, streams = report.original, report.streaming is not None
-    clips = _Noise(original) if validation is None else validation
+    clips = NoiseViews(original) if validation is None else validation
     start = None if original.fine_tuned is None else original.fine_tuned.start
     with served(path, threads=threads, window=original.network.input.t if streams else 0) as file:
         run = file.replay if streams else file
@@ -380,7 +379,7 @@ def _compare(report: _Report, path: Path, validation: Clips | None, threads: int
 
 def _judges(original: ExportSource, validation: Clips | None) -> Iterable[torch.Tensor]:
     """Clips that observers of int8 are compared on; read when they are looked at."""
-    return _noise(original, _NOISE_CLIPS) if validation is None else validation.some(JUDGED_CLIPS)
+    return noise_clips(original, NOISE_CLIPS) if validation is None else validation.some(JUDGED_CLIPS)
 
 
 def _accuracy(original: ExportSource, comparison: OutputComparison, validation: Clips | None) -> Accuracy:
@@ -395,25 +394,6 @@ def _accuracy(original: ExportSource, comparison: OutputComparison, validation: 
     views = dataset.clips * dataset.transform.crops
     accuracy = comparison.accuracy(dataset.videos, views, validation.source)
     return accuracy if original.classes else replace(accuracy, reason=f"{ASSUMED} {validation.source}")
-
-
-def _noise(original: ExportSource, count: int) -> list[torch.Tensor]:
-    chance = torch.Generator().manual_seed(0)
-    return [torch.randn(original.network.input.shape, generator=chance) for _ in range(count)]
-
-
-class _Noise:
-    """Seeded normal noise in the place of clips."""
-
-    def __init__(self, original: ExportSource) -> None:
-        self._clips = _noise(original, _NOISE_CLIPS)
-
-    def __len__(self) -> int:
-        return len(self._clips)
-
-    def views(self) -> Iterator[tuple[int, torch.Tensor]]:
-        """As of ``Clips``; each is a video of its own."""
-        yield from enumerate(self._clips)
 
 
 def _versions(runtime: str) -> dict[str, str]:

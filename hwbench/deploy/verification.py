@@ -27,6 +27,7 @@ import torch
 from hwbench.deploy.manifest import DeployedModel, Manifest
 from hwbench.deploy.manifest_records import StreamRecord
 from hwbench.deploy.model_process import served
+from hwbench.deploy.noise import as_pixels
 from hwbench.deploy.parity import (
     MAX_RELATIVE_ERROR,
     MIN_HALF_SQNR_DB,
@@ -87,7 +88,7 @@ def verify(
     Args:
         model: The file, its digest checked (``DeployedModel.open``).
         bench: The device.
-        inputs: Clips of normal noise; those for a stream have ``stream_frames`` frames.
+        inputs: Clips of normal noise, normalised as pixels are; those for a stream have ``stream_frames`` frames.
         seed: Of the noise.
         progress: Told (clips done, clips in all).
 
@@ -96,7 +97,7 @@ def verify(
         CheckFailed: It does not run, on the device or here, or gives numbers that are not finite.
         DeviceError: The device went away.
     """
-    stream = model.manifest.stream
+    stream, form = model.manifest.stream, model.manifest.input
     frames = stream_frames(stream) if stream else 1
     limit_s = _CLIP_LIMIT_S * (frames / stream.checked_frames if stream else 1)
     chance = np.random.default_rng(seed)
@@ -104,7 +105,8 @@ def verify(
     with served(model.path, window=frames) as file:
         shape = (frames, *file.input_shape[1:]) if stream else file.input_shape
         for done in range(inputs):
-            values = chance.standard_normal(shape).astype(np.float32)
+            noise = torch.from_numpy(chance.standard_normal(shape).astype(np.float32))
+            values = as_pixels(noise, form.mean, form.std).numpy()
             here.append(torch.from_numpy(np.concatenate(file.answers(values) if stream else [file(values)])))
             output = check_artifact(model.path, values, bench=bench, timeout_s=limit_s).output
             there.append(torch.from_numpy(output.copy()))

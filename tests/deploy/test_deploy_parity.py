@@ -3,16 +3,19 @@
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from hwbench.blocks.graph import deploy_graph
-from hwbench.data import ClipSpec
-from hwbench.deploy.external import ForeignNetwork
+from hwbench.data import ClipSpec, Normalisation
+from hwbench.deploy import export
+from hwbench.deploy.external import ForeignModel, ForeignNetwork, foreign_original
 from hwbench.deploy.manifest import ParityRecord
 from hwbench.deploy.manifest_records import WeightsOrigin
+from hwbench.deploy.noise import noise_clips
 from hwbench.deploy.parity import (
     DeployFormError,
     OutputComparison,
@@ -25,6 +28,7 @@ from hwbench.deploy.source import ExportSource, with_statistics_of
 from hwbench.deploy.transmute import transmute_model
 from hwbench.errors import CheckFailed, ParityFailed, UnsupportedModule
 from hwbench.models import Unfolded, frames_to_batch
+from hwbench.runtimes import get
 from hwbench.runtimes.runners import FloatArray
 from hwbench.specs import Precision, TensorSpec
 
@@ -236,3 +240,32 @@ def test_a_module_that_holds_a_lock_is_refused_by_the_name_of_the_attribute() ->
     network = ForeignNetwork("locked", CLIP, 4)
     with pytest.raises(UnsupportedModule, match="its attribute lock cannot be copied"):
         with_statistics_of(ExportSource(network, module, ClipSpec(2, stride=1), WeightsOrigin("random", seed=0)), clip)
+
+
+class OfBytes(nn.Module):
+    """Takes pixels of 0 to 255, and is beyond the range of fp16 for them and not for numbers about 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.head = nn.Conv3d(3, 8, 3), nn.Conv3d(8, 8, 1), nn.Linear(8, 5)
+        with torch.no_grad():
+            self.first.weight.fill_(2.0)
+            self.second.weight.fill_(2.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.head(self.second(self.first(x).relu()).relu().mean((2, 3, 4)))
+        return logits
+
+
+def test_noise_is_as_large_as_the_pixels_that_a_model_takes(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = ForeignModel("of-bytes", OfBytes(), CLIP, Normalisation((0.0,) * 3, (1 / 255,) * 3))
+    source = foreign_original(model, ClipSpec(4, stride=1), CLIP, None, None)
+    (clip,) = noise_clips(source, 1)
+    assert 100 < float(clip.mean()) < 130
+    assert 45 < float(clip.std()) < 70
+    with pytest.raises(CheckFailed, match="exported file are not finite numbers"):
+        export(source, tmp_path / "out", precision=Precision.FP16, runtime=get("torchscript"))
+    usual = replace(source, normalisation=Normalisation())
+    assert torch.equal(noise_clips(usual, 1)[0], torch.randn(CLIP.shape, generator=torch.Generator().manual_seed(0)))
+    assert export(usual, tmp_path / "out", precision=Precision.FP16, runtime=get("torchscript")).path.is_file()

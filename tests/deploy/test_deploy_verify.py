@@ -17,7 +17,7 @@ import hwbench.measure.device_runner
 from hwbench.api.verify import VerifyResult
 from hwbench.cli.main import main
 from hwbench.cli.output import emit
-from hwbench.deploy import MODEL, DeployedModel
+from hwbench.deploy import MANIFEST, MODEL, DeployedModel
 from hwbench.deploy.verification import _Bound, _compared
 from hwbench.errors import ParityFailed
 from hwbench.measure.artifact_check import check_artifact
@@ -89,6 +89,25 @@ def test_a_device_that_ignores_its_input_fails_the_check(
     assert found["sqnr_db"] > 0
     assert found["centred_sqnr_db"] < 0.1
     assert "in what tells the clips apart" in err
+
+
+def test_the_noise_is_as_large_as_the_pixels_that_a_file_takes(
+    fp32: DeployedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+
+    def watched(path: Path, input: Any = None, **options: Any) -> CheckResult:
+        seen.append(float(input.mean()))
+        return check_artifact(path, input, **options)
+
+    monkeypatch.setattr(hwbench.deploy.verification, "check_artifact", watched)
+    folder = Path(shutil.copytree(fp32.path.parent, tmp_path / "copy"))
+    form = replace(fp32.manifest.input, mean=(0.0,) * 3, std=(1 / 255,) * 3)
+    replace(fp32.manifest, input=form).write(folder / MANIFEST)
+    for model in (fp32.path, folder / MODEL):
+        assert verified(capsys, str(model), "--inputs", "1", "--json")[0] == 0
+    assert abs(seen[0]) < 0.2
+    assert seen[1] == pytest.approx(255 * (0.45 + 0.225 * seen[0]), rel=1e-3)
 
 
 def test_clips_that_a_file_hardly_tells_apart_are_told() -> None:
