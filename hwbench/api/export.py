@@ -221,6 +221,7 @@ def summary(deployed: DeployedModel) -> dict[str, Any]:
         "sha256": manifest.sha256,
         **_quantized(manifest.quantization),
         **_streamed(manifest.stream),
+        **({} if parity.rounding_sqnr_db is None else {"rounding_sqnr_db": round(parity.rounding_sqnr_db, 2)}),
     }
 
 

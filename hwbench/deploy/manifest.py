@@ -82,6 +82,8 @@ class Manifest:
         if self.parity.top1_classes is None:
             for name in (*_ABOUT_CLIPS, "reasons"):
                 del values["parity"][name]
+        if self.parity.rounding_sqnr_db is None:
+            del values["parity"]["rounding_sqnr_db"]
         if self.stream is None:
             del values["stream"]
         for name in _PRECISIONS:
@@ -154,6 +156,8 @@ def _updated(values: Any) -> Any:
             values = {**values, "input": {**form, "clip": {**added, **form["clip"]}}}
     if isinstance(values, dict) and isinstance(parity := values.get("parity"), dict) and not _ABOUT_CLIPS & {*parity}:
         values = {**values, "parity": {**dict.fromkeys(_ABOUT_CLIPS), "reasons": [], **parity}}
+    if isinstance(values, dict) and isinstance(values.get("parity"), dict):
+        values = {**values, "parity": {"rounding_sqnr_db": None, **values["parity"]}}
     if not isinstance(values, dict) or values.get("schema") != 1 or not isinstance(values.get("parity"), dict):
         return values
     quantization = (

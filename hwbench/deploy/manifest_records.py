@@ -211,6 +211,8 @@ class QuantizationRecord:
 class ParityRecord:
     """How far the file's logits are from those of the original module in eager fp32, over ``inputs`` clips.
 
+    After quantisation-aware training the original is the fp32 network that it started from.
+
     Attributes:
         source: Where the clips come from.
         inputs: Number of clips (views, where a video has several).
@@ -232,6 +234,8 @@ class ParityRecord:
         top1_classes: Number of classes that are the original's highest logit for any of the clips; with 1 neither
             ``same_top1`` nor a top-1 proves anything. None in files of before.
         reasons: Why the clips prove little, in words; none where they prove what they should.
+        rounding_sqnr_db: As ``sqnr_db``, against the network with the rounding of int8 that quantisation-aware training
+            made. None, and no key of the file, without such training and in files of before.
     """
 
     source: str
@@ -248,6 +252,7 @@ class ParityRecord:
     file_variation_db: float | None = None
     top1_classes: int | None = None
     reasons: tuple[str, ...] = ()
+    rounding_sqnr_db: float | None = None
 
 
 @dataclass(frozen=True)

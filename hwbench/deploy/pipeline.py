@@ -140,12 +140,13 @@ def export(
                 clips = form.inputs.clips if isinstance(form.inputs, StreamInputs) else len(form.inputs)
                 built = _Built(_build(report, form, folder / name, watch, engine), clips, quantization)
                 comparison = _compare(report, built.artifact.path, validation, threads, watch)
-                accuracy, parity = _accuracy(original, comparison, validation), comparison.parity(source, error)
-                refusal = _refusal(parity, precision, trained=original.weights.trained)
+                accuracy, lowering = _accuracy(original, comparison, validation), comparison.lowering(source, error)
+                refusal = _refusal(lowering, precision, trained=original.weights.trained)
                 if refusal is None and _kept(accuracy, how):
                     break
             if refusal is not None:
                 raise refusal
+        parity = comparison.parity(source, error)
         parity = replace(parity, reasons=doubts(parity, trained=original.weights.trained))
         if plan is not None and calibrated and built.quantization and built.quantization.fp32_blocks:
             built = _costed(report, form, built, plan, folder / "int8.pte", meter, watch)

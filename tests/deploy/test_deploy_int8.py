@@ -14,6 +14,7 @@ from torch import nn
 
 import hwbench.measure.device_runner
 from hwbench import models
+from hwbench.api.export import summary
 from hwbench.api.export_sources import source_of
 from hwbench.data import ClipSpec, TestClips
 from hwbench.deploy import (
@@ -375,7 +376,15 @@ def test_a_checkpoint_with_rounding_is_what_its_file_computes(
     how, accuracy = result.manifest.quantization, result.manifest.accuracy
     assert how is not None
     assert (how.method, how.observer, result.manifest.calibration) == ("qat", None, None)
-    assert result.manifest.parity.sqnr_db > 12  # of int8 in all blocks: below 6
+    parity, views = result.manifest.parity, [view for _, view in validation.views()]
+    with torch.inference_mode():
+        start, rounded = (torch.cat([m(view) for view in views]) for m in (again.fine_tuned.start, again.module))
+    # Against what the training started from, and against what it made.
+    assert parity.sqnr_db == pytest.approx(sqnr_db(start.double(), rounded.double()), abs=1)
+    assert parity.rounding_sqnr_db is not None
+    assert parity.rounding_sqnr_db > 30 > parity.sqnr_db
+    assert Manifest.read(result.path.with_name(MANIFEST)) == result.manifest
+    assert summary(result)["rounding_sqnr_db"] == round(parity.rounding_sqnr_db, 2)
     assert accuracy.top1_before == pytest.approx(_top1(original, validation))
     assert accuracy.top1_after == pytest.approx(_top1(again, validation), abs=0.07)
     assert check_file(result.path).output.shape == (1, 8)

@@ -134,6 +134,17 @@ def test_an_original_that_answers_one_class_is_told_and_not_refused() -> None:
     assert doubts(several, trained=True) == ()
 
 
+def test_a_network_that_training_with_rounding_moved_far_is_told() -> None:
+    start, made = logits(0.3), logits(0.3).roll(1, 1)
+    comparison = OutputComparison()
+    for video in range(len(made)):
+        comparison.add(video, made[video][None], made[video][None], start[video][None])
+    found = comparison.parity("synthetic", DeployFormError(0, 0))
+    assert (found.rounding_sqnr_db, found.sqnr_db < 10) == (150.0, True)
+    check_parity(comparison.lowering("synthetic", DeployFormError(0, 0)), Precision.INT8, trained=True)
+    assert "moved the network far from what it started from" in doubts(found, trained=True)[0]
+
+
 def test_one_clip_is_told() -> None:
     before = logits(1.0, clips=1)
     found = record(before, before)
