@@ -159,4 +159,4 @@ class Answers:
 
     def top1(self, clips: Clips) -> float:
         """Top-1 over the labelled videos."""
-        return judged(self.logits.split(1), self.videos, clips.dataset.videos).top(1)
+        return judged([row[None] for row in self.logits], self.videos, clips.dataset.videos).top(1)
