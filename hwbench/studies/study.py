@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from optuna.samplers import BaseSampler
 from optuna.study import Study
@@ -279,19 +280,31 @@ class Search:
             self._run_trials(study, setup, min(max(trials + len(lost), done + len(fresh)), 2 * trials))
 
     def _enqueue_first(self, study: Study, sums: NetworkSums | None, trials: int) -> None:
-        """Queues what a study tries first, at most ``trials`` networks; where a process ended meanwhile, the rest."""
-        tried = study.get_trials(deepcopy=False)
-        first = study.user_attrs.get(_FIRST)
-        if first is None:
-            if tried:  # begun before this was kept
-                return
-            networks = first_networks(self._sets, self.settings, sums, self.earlier)[:trials]
-            first = [self.feasible.space.params(architecture) for architecture in networks]
+        """Queues what a study tries first, as far as ``trials`` reach: the rest follows when it goes on with more.
+
+        Where a process ended before it had queued them all, the next one queues the rest.
+        """
+        stored, kept = study.get_trials(deepcopy=False), study.user_attrs.get(_FIRST)
+        if kept is None and stored:  # begun before this was kept
+            return
+        done = finished_trials(study)
+        room = trials - len(done) - sum(trial.state is TrialState.WAITING for trial in stored)
+        if room <= 0:
+            return
+        first, space = self._first(study, kept or [], sums), self.feasible.space
+        queued = [trial.system_attrs.get(FIXED_PARAMS) for trial in stored]
+        tried = {trial.user_attrs["architecture"] for trial in done}
+        left = [one for one in first if one not in queued and space.of_params(one).key not in tried]
+        for choices in left[:room]:
+            study.enqueue_trial(choices)
+
+    def _first(self, study: Study, kept: list[dict[str, Any]], sums: NetworkSums | None) -> list[dict[str, Any]]:
+        """Choices of what a study tries first, which it keeps; earlier versions kept as many as it began with."""
+        networks = first_networks(self._sets, self.settings, sums, self.earlier)
+        first = [*kept, *(self.feasible.space.params(one) for one in networks[len(kept) :])]
+        if first != kept or _FIRST not in study.user_attrs:
             study.set_user_attr(_FIRST, first)
-        queued = [trial.system_attrs.get(FIXED_PARAMS) for trial in tried]
-        for choices in first:
-            if choices not in queued:
-                study.enqueue_trial(choices)
+        return first
 
     def _enqueue(self, study: Study, architectures: Iterable[Architecture]) -> None:
         for architecture in architectures:

@@ -301,11 +301,30 @@ def test_a_study_of_before_does_not_get_its_first_networks_again(optima):
     search.run(trials=2, measure=1)
     folder, num_choices = search.workspace.studies / "optima", len(search.feasible.space.choices)
     with open_study(folder, search.settings, None, num_choices, search.storage) as study:
-        assert len(study.user_attrs["first_networks"]) == 2
+        assert len(study.user_attrs["first_networks"]) == 6
         study.set_user_attr("first_networks", None)
     result = optima().run(trials=4, measure=1)
     assert len({one.architecture for one in result.history}) == 4
     assert [trial.number for trial in stored_trials(optima()) if "fixed_params" in trial.system_attrs] == [0, 1]
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["kept whole", "kept as earlier versions did"])
+def test_a_study_begun_with_one_trial_gets_the_optima_of_its_other_budgets(make_search, cut):
+    def front(name, trials):
+        search = make_search(name, budget_s=7e-3, smaller_s=(3.5e-3, 4.2e-3), sampler="thompson")
+        return search, search.run(trials=trials, measure=1)
+
+    search, _ = front("grown", 1)
+    if cut:
+        folder, num_choices = search.workspace.studies / "grown", len(search.feasible.space.choices)
+        with open_study(folder, search.settings, None, num_choices) as study:
+            study.set_user_attr("first_networks", study.user_attrs["first_networks"][:1])
+    for trials in (2, 6):
+        search, grown = front("grown", trials)
+        queued = [trial.number for trial in stored_trials(search) if "fixed_params" in trial.system_attrs]
+        assert (grown.trials, queued) == (trials, list(range(min(trials, 3))))
+    _, whole = front("whole", 6)
+    assert [point.best.architecture for point in grown.front] == [point.best.architecture for point in whole.front]
 
 
 def stored_trials(search):
