@@ -58,7 +58,7 @@ def _search(result: StoredResult, race: list[str]) -> str:
     words = [
         f"hwbench search --space {_space(result)} {_place(result, result.precision, several=s.budgets_ms)}",
         f"--budget {budget}",
-        f"--trials {result.trials} --evaluator {shlex.quote(s.evaluator)} --sampler {shlex.quote(s.sampler)}",
+        f"--trials {_trials(result)} --evaluator {shlex.quote(s.evaluator)} --sampler {shlex.quote(s.sampler)}",
         f"--objective {shlex.quote(s.objective)} --seed {s.seed}{_measure(result)}",
     ]
     if s.data:
@@ -90,6 +90,12 @@ def _search(result: StoredResult, race: list[str]) -> str:
     if not s.by_prediction:
         words.append(f"--confidence {s.confidence:g}")
     return " ".join([*words, *race, f"--study {shlex.quote(result.study)}"])
+
+
+def _trials(result: StoredResult) -> int:
+    """How many trials were asked for: those that replace others come on top again where newer rows demand it."""
+    asked = None if result.course is None else result.course.trials
+    return max(1, result.trials - result.replaced) if asked is None else asked
 
 
 def _measure(result: StoredResult) -> str:

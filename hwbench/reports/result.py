@@ -49,7 +49,8 @@ class StoredResult:
     ``named`` has the models of the user's own, label of the space -> as it was named; ``storage`` is the URL where the
     trials are kept, without a password; None: in the folder of the study. ``learned_data`` is what the studies that it
     learned from trained on; empty where that differs, or is not known. ``learned`` says what a model of the trainings
-    that it began from is worth.
+    that it began from is worth. ``replaced`` is the number of networks that rows measured for the study put beyond its
+    budget, so that others were tried besides.
     """
 
     study: str
@@ -74,6 +75,7 @@ class StoredResult:
     given_up: int = 0
     unpredicted: int = 0
     given_up_trials: tuple[int, ...] = ()
+    replaced: int = 0
 
     @property
     def space(self) -> str:
@@ -182,6 +184,7 @@ def _parse(study: str, path: Path, values: Mapping[str, object]) -> StoredResult
         given_up=len(_list(values.get("given_up", []), "given_up")),
         given_up_trials=_trials(values.get("given_up", [])),
         unpredicted=int(_number(values.get("unpredicted", 0), "unpredicted")),
+        replaced=_replaced(values.get("measured_rows", {})),
     )
 
 
@@ -195,6 +198,12 @@ def _trials(values: object) -> tuple[int, ...]:
     """The numbers of the trials that were given up, of those that tell it."""
     listed = [one for one in _list(values, "given_up") if isinstance(one, dict) and "trial" in one]
     return tuple(int(_number(one["trial"], "given_up.trial")) for one in listed)
+
+
+def _replaced(values: object) -> int:
+    if not isinstance(values, dict):
+        raise ValueError(f"measured_rows: expected an object, got {_shown(values)}")
+    return int(_number(values.get("replaced", 0), "measured_rows.replaced"))
 
 
 def _named(values: object) -> dict[str, str]:

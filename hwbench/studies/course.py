@@ -19,6 +19,7 @@ _DRAWS = "draws"
 _MEASURE = "measure"
 _STARTUP = "startup"
 _CLOCK = "clock_s"
+_TRIALS = "trials"
 # Uniform draws before the sampler takes over, unless the study is shorter than twice that.
 _DRAWS_BEFORE = 12
 # Of each run that began with draws: how many trials there were before it, and up to how many it drew.
@@ -37,6 +38,8 @@ class SearchCourse:
         measure: How many of the best networks were asked to be measured for each budget; None: not stored.
         startup: Uniform draws before the sampler takes over, where the number of trials does not say it; else None.
         clock_s: Wall time of the trials: seconds in which at least one of them ran; None: not stored.
+        trials: How many were asked for, by the command that asked for most: those that took the place of networks that
+            newer rows put beyond the budget come on top; None: not stored.
     """
 
     seconds: float
@@ -44,6 +47,7 @@ class SearchCourse:
     measure: int | None = None
     startup: int | None = None
     clock_s: float | None = None
+    trials: int | None = None
 
     @classmethod
     def of(cls, study: Study, measure: int | None = None) -> SearchCourse:
@@ -51,21 +55,22 @@ class SearchCourse:
         trials = finished_trials(study)
         seconds = math.fsum(trial.duration.total_seconds() for trial in trials if trial.duration is not None)
         draws, clock_s = tuple(study.user_attrs.get(_DRAWS, ())), round(spent_s(trials), 3)
-        return cls(round(seconds, 3), draws, measure, kept_startup(study), clock_s)
+        return cls(round(seconds, 3), draws, measure, kept_startup(study), clock_s, study.user_attrs.get(_TRIALS))
 
     def to_json(self) -> dict[str, Any]:
         """``course`` of a stored result."""
         values = {"seconds": self.seconds, _DRAWS: list(self.draws)}
-        further = {_MEASURE: self.measure, _STARTUP: self.startup, _CLOCK: self.clock_s}
+        further = {_MEASURE: self.measure, _STARTUP: self.startup, _CLOCK: self.clock_s, _TRIALS: self.trials}
         return values | {key: number for key, number in further.items() if number is not None}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> SearchCourse:
         """What ``to_json`` wrote; raises KeyError, TypeError or ValueError where it is none."""
-        measure, startup = (None if values.get(key) is None else int(values[key]) for key in (_MEASURE, _STARTUP))
+        counts = (None if values.get(key) is None else int(values[key]) for key in (_MEASURE, _STARTUP, _TRIALS))
+        measure, startup, trials = counts
         clock_s = None if values.get(_CLOCK) is None else float(values[_CLOCK])
         draws = tuple(int(number) for number in values[_DRAWS])
-        return cls(float(values["seconds"]), draws, measure, startup, clock_s)
+        return cls(float(values["seconds"]), draws, measure, startup, clock_s, trials)
 
 
 def startup_draws(trials: int, earlier: EarlierTrainings | None = None) -> int:
@@ -105,3 +110,10 @@ def note_draws(study: Study) -> None:
     known = set(study.user_attrs.get(_DRAWS, ()))
     if not drawn <= known:
         study.set_user_attr(_DRAWS, sorted(drawn | known))
+
+
+def note_trials(study: Study, trials: int) -> None:
+    """Keeps with a study how many trials it was asked for, as far as it has them; the most of several commands."""
+    asked, kept = min(trials, len(finished_trials(study))), study.user_attrs.get(_TRIALS, 0)
+    if asked > kept:
+        study.set_user_attr(_TRIALS, asked)

@@ -29,6 +29,7 @@ from hwbench.studies.course import (
     keep_startup,
     kept_startup,
     note_draws,
+    note_trials,
     startup_draws,
 )
 from hwbench.studies.earlier import EarlierTrainings
@@ -227,6 +228,7 @@ class Search:
                 begin_draws(study, trials if self.settings.sampler == DRAWS_ONLY else startup)
             self._optimize(study, trials)
             note_draws(study)
+            note_trials(study, trials)
             yield study
 
     def _keep_beginning(self, path: Path) -> None:

@@ -35,8 +35,10 @@ def law(workload: Workload) -> float:
     return seconds * (1 + 0.04 * (digest - 0.5) * (len(workload.blocks) > 1))
 
 
-def make_table(space, precision: Precision) -> LatencyTable:
-    return space_table(space, precision, law, calibration=CALIBRATION, conditions=fingerprint(CONDITIONS))
+def make_table(space, precision: Precision, factor: float = 1.0) -> LatencyTable:
+    return space_table(
+        space, precision, lambda one: factor * law(one), calibration=CALIBRATION, conditions=fingerprint(CONDITIONS)
+    )
 
 
 def measured(workspace: Workspace, device: FakeDevice, workloads):
@@ -45,9 +47,12 @@ def measured(workspace: Workspace, device: FakeDevice, workloads):
         return Campaign(store, TARGET, CONDITIONS, device.build, device.measure, timing).run(workloads).measurements
 
 
-def run_search(workspace: Workspace, device: FakeDevice, trials: int = TRIALS, study: str = "mine", lacking=()):
+def run_search(
+    workspace: Workspace, device: FakeDevice, trials: int = TRIALS, study: str = "mine", lacking=(), factor=1.0
+):
+    """Rows that are slower by a factor take the place of older ones, and others that of networks beyond the budget."""
     space = load_space(workspace, "x3d-tiny")
-    table = make_table(space, Precision.INT8).without(lacking)
+    table = make_table(space, Precision.INT8, factor).without(lacking)
     table.write(table_path(workspace.root, TARGET, Precision.INT8))
     predictor = AdditivePredictor.fit(table, space=space.name)
 
@@ -56,7 +61,8 @@ def run_search(workspace: Workspace, device: FakeDevice, trials: int = TRIALS, s
 
     settings = Settings(space.name, choices_digest(space), TARGET.key, "int8", 4.2, 8)
     feasible = feasible_set(space, predictor, settings)
-    return Search(workspace, study, settings, feasible, predictor.calibration.spread, measure).run(trials, 4)
+    search = Search(workspace, study, settings, feasible, predictor.calibration.spread, measure, replaces=factor != 1)
+    return search.run(trials, 4)
 
 
 @pytest.fixture(scope="session")
@@ -74,10 +80,10 @@ def workspace(studied, tmp_path) -> Workspace:
 
 @pytest.fixture
 def search_again(workspace, tmp_path):
-    """Goes on with the study ``mine`` by the table without some rows."""
+    """Goes on with the study ``mine`` by another table: without some rows, or with slower ones."""
 
-    def again(lacking):
-        return run_search(workspace, FakeDevice(tmp_path / "device", law=law), lacking=lacking)
+    def again(lacking=(), **changes):
+        return run_search(workspace, FakeDevice(tmp_path / "device", law=law), lacking=lacking, **changes)
 
     return again
 

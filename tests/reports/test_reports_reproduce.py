@@ -5,7 +5,8 @@ import shlex
 
 import pytest
 
-from hwbench.reports import gather, page
+from hwbench.reports import commands, gather, page
+from hwbench.reports.result import read_result
 from hwbench.runtimes import get
 from hwbench.specs import Precision
 
@@ -36,3 +37,25 @@ def test_a_file_is_measured_by_its_own_runtime(workspace, stored, make_export, p
     shown = parse(page(gather(workspace, "mine", [folder])))
     words = ["hwbench", "bench", str(folder / "model.pte"), "--device", "local", "--threads", "1"]
     assert words in [shlex.split(line) for line in shown.commands]
+
+
+def trials_of_the_page(workspace) -> int:
+    asked = re.search(r"--trials (\d+) ", commands.search(read_result(workspace, "mine")))
+    return int(asked[1])
+
+
+def test_the_command_of_a_study_whose_networks_were_replaced_lets_it_be(workspace, search_again):
+    first = search_again(factor=1.03)
+    assert first.trials > trials_of_the_page(workspace) == 16
+    for _ in range(2):
+        again = search_again(trials=trials_of_the_page(workspace), factor=1.03)
+        assert (again.trials, again.history) == (first.trials, first.history)
+    fewer = search_again(trials=8, factor=1.03)
+    assert (fewer.trials, trials_of_the_page(workspace)) == (first.trials, 16)
+
+
+def test_the_command_of_a_result_of_before_leaves_out_the_networks_that_took_the_place_of_others(workspace, stored):
+    stored(lambda values: values["course"].pop("trials", None))
+    assert trials_of_the_page(workspace) == 16
+    stored(lambda values: values.update(trials=19, measured_rows={"replaced": 3}))
+    assert trials_of_the_page(workspace) == 16
