@@ -4,6 +4,7 @@
     +-- UsageError                    2  the request itself is wrong
     |   +-- UnknownName                  a device, space, block, ... that is not registered
     |   +-- InvalidValue                 a value outside what is allowed, a quantity without a unit
+    |   |   +-- OtherRun                 a stored training that is not the one asked for
     |   +-- InvalidFile                  a file that does not validate: TOML, CSV, .pte, checkpoint, SQLite
     |   +-- NotMeasured                  a latency was asked for that no table row answers
     |   +-- WorkspaceError               no workspace, a read-only one, no space left on the disk
@@ -47,6 +48,19 @@ class UnknownName(UsageError):
 
 class InvalidValue(UsageError):
     """A value outside what is allowed."""
+
+
+class OtherRun(InvalidValue):
+    """A stored training is of other data, another network or another recipe than the one asked for.
+
+    Args:
+        message: What is said.
+        changes: What differs, there and now.
+    """
+
+    def __init__(self, message: str, changes: str = "") -> None:
+        super().__init__(message)
+        self.changes = changes
 
 
 class InvalidFile(UsageError):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.reading import RGB
 from hwbench.api.train_request import RAISE
+from hwbench.errors import InvalidValue, OtherRun
 from hwbench.printable import counted
 from hwbench.units import format_rate
 
@@ -74,6 +75,7 @@ class StudyFinalists:
 
         Raises:
             CheckFailed: It diverges, or its int8 file does not compute what it does.
+            InvalidValue: It was trained on other videos, those that the data had by then.
         """
         from hwbench.data.video_scores import SCORES
         from hwbench.specs import Architecture
@@ -134,15 +136,22 @@ class StudyFinalists:
     def _train(self, network: Network, data: Data, architecture: str, number: int) -> Trained:
         from hwbench.training import train
 
-        return train(
-            self._recipe(number),
-            network,
-            data,
-            self.run_dir(architecture, number),
-            start=self._start(architecture, number),
-            resources=self.data.resources(self.seed),
-            progress=self._told(number),
-        )
+        run_dir = self.run_dir(architecture, number)
+        try:
+            return train(
+                self._recipe(number),
+                network,
+                data,
+                run_dir,
+                start=self._start(architecture, number),
+                resources=self.data.resources(self.seed),
+                progress=self._told(number),
+            )
+        except OtherRun as error:
+            raise InvalidValue(
+                f"{run_dir}: a finalist was trained on other videos, or otherwise ({error.changes}); to let the "
+                f"finalists race anew, remove {run_dir.parent} or take another --study"
+            ) from None
 
     def _recipe(self, number: int) -> Recipe:
         from hwbench.studies.race import round_epochs

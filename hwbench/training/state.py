@@ -23,7 +23,7 @@ from torch import nn
 
 from hwbench.data import FailurePolicy, Failures
 from hwbench.durable import make_folder, sync_folder
-from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, OtherRun
 from hwbench.models.files import read_tensors
 from hwbench.training.optimizers import make_optimizer
 from hwbench.training.parts import freeze
@@ -218,7 +218,7 @@ class Resume:
 
         Raises:
             InvalidFile: The state of the last epoch is damaged, and there is none of a step.
-            InvalidValue: It belongs to a run with another recipe, network or data.
+            OtherRun: It belongs to a run with another recipe, network or data.
         """
         loaded = self._load(state) if world.leads else False
         if world.size > 1 and world.share(loaded):
@@ -331,7 +331,7 @@ POLICY = "on_error"
 
 
 def check_same_run(path: Path, stored: object, wanted: Mapping[str, str]) -> None:
-    """Raises InvalidValue where a stored run is not the one asked for; the message names what differs."""
+    """Raises OtherRun where a stored run is not the one asked for; the message names what differs."""
     if not isinstance(stored, dict):
         raise InvalidFile(f"{path}: damaged: it does not say which run it belongs to; start over with --fresh")
     differ = [key for key in sorted({*stored, *wanted}) if stored.get(key) != wanted.get(key)]
@@ -342,7 +342,7 @@ def check_same_run(path: Path, stored: object, wanted: Mapping[str, str]) -> Non
         ways = "start over with --fresh or choose another --out"
         if differ == [POLICY] and POLICY in stored:
             ways = f"go on with --on-error {stored[POLICY]}, {ways}"
-        raise InvalidValue(f"{path}: belongs to another run ({changes}); {ways}")
+        raise OtherRun(f"{path}: belongs to another run ({changes}); {ways}", changes)
 
 
 def _changes(names: Iterable[str], stored: Mapping[str, Any], wanted: Mapping[str, str]) -> str:

@@ -1,5 +1,7 @@
-"""A race of networks that cannot all read the same validation videos."""
+"""A race of networks that cannot all read the same validation videos, or whose training videos change."""
 
+import re
+import shutil
 from pathlib import Path
 
 import av
@@ -10,7 +12,7 @@ from hwbench.api.finalists import StudyFinalists
 from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
-from hwbench.errors import CheckFailed
+from hwbench.errors import CheckFailed, InvalidValue
 from hwbench.spaces import read_space
 from hwbench.studies.paired import VideoResults, paired_differences
 from hwbench.studies.race import FinalistRun, Race, judged
@@ -113,3 +115,35 @@ def test_a_race_of_two_clip_lengths_takes_the_videos_that_both_can_read(tmp_path
     assert [len(videos) for videos in read] == [14, 15]
     assert result.videos == len(read[0] & read[1]) == 13
     assert all(13 * one.top1 == pytest.approx(round(13 * one.top1)) for one in result.rounds[0].standings)
+
+
+def test_where_the_training_videos_have_changed_the_ways_to_race_anew_are_named(tmp_path):
+    place = Workspace.create(tmp_path / "work")
+    shipped = prepare(place, SyntheticSpec(train_per_class=2, val_per_class=1, size=32, frames=8))
+    source = shutil.copytree(shipped, tmp_path / "videos")
+    (place.root / "search_spaces" / "spans.toml").write_text(SPACE)
+    space = read_space(place.root / "search_spaces" / "spans.toml")
+
+    def trainer() -> StudyFinalists:
+        return StudyFinalists(
+            place,
+            place.studies / "grown",
+            StudyData(place, str(source), Fidelity(1)),
+            space,
+            1,
+            "fp32",
+            0,
+            "executorch",
+        )
+
+    key = next(iter(space.architectures())).key
+    before = trainer()(key, 1).results
+    video = min((source / "train").rglob("*.mp4"))
+    shutil.copy(video, video.with_name("more.mp4"))
+    folder = place.studies / "grown" / "finalists"
+    words = rf"\(data: .* there, .* now\); .* remove {re.escape(str(folder))} or take another --study$"
+    with pytest.raises(InvalidValue, match=words) as refused:
+        trainer()(key, 1)
+    assert "--fresh" not in str(refused.value)
+    shutil.rmtree(folder)
+    assert len(trainer()(key, 1).results.hits) == len(before.hits)
