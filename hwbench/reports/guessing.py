@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,11 +11,15 @@ from pathlib import Path
 
 from hwbench.errors import InvalidFile
 from hwbench.reports.result import StoredResult
+from hwbench.spaces.begun import SHARES
+from hwbench.studies.evaluators import TRAINING
 from hwbench.studies.ground_truth import GroundTruth
 from hwbench.studies.race import RaceResult, RaceStanding
 
 # Draws of a study below which nothing is said of random networks.
 FEWEST_DRAWS = 3
+# Stored times are rounded: a number of trainings may be short of a whole one by so much.
+_ROUNDING = 1e-3
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,8 @@ class Guessing:
         best: Score of the best trial.
         clock_s: Wall time of the trials, as a clock on the wall has it; None: not stored.
         given_up: Further draws, which a pruner gave up; they count as worse than those with a score.
+        among_trials_s: Wall time of such a training as trials ran, which may have had fewer threads than those of the
+            race: that of a trial, by its epochs; None: trials are no trainings, or of smaller clips.
     """
 
     trials_s: float
@@ -38,6 +45,7 @@ class Guessing:
     best: float
     clock_s: float | None = None
     given_up: int = 0
+    among_trials_s: float | None = None
 
     @classmethod
     def of(cls, result: StoredResult) -> Guessing | None:
@@ -54,6 +62,7 @@ class Guessing:
             max(c.score for c in result.history),
             result.course.clock_s,
             len(drawn.intersection(result.given_up_trials)),
+            _among_trials_s(result),
         )
 
     @property
@@ -61,7 +70,9 @@ class Guessing:
         """How many networks would have been trained to the end in the worker time of the search; None: not known."""
         if not self.training_s:
             return None
-        return math.floor((self.trials_s + self.race_s) / self.training_s)
+        if self.among_trials_s is None:
+            return math.floor((self.trials_s + self.race_s) / self.training_s)
+        return math.floor(self.trials_s / self.among_trials_s + self.race_s / self.training_s + _ROUNDING)
 
     @property
     def drawn(self) -> int:
@@ -152,3 +163,15 @@ def _training_s(result: StoredResult) -> float | None:
     first = [race.rounds[0] for race in result.races.values() if race.rounds]
     seconds = [standing.seconds for one in first for standing in one.standings if standing.seconds]
     return math.fsum(seconds) / len(seconds) if seconds else None
+
+
+def _among_trials_s(result: StoredResult) -> float | None:
+    """Wall time of a training of the first round of the races as trials ran; None: not known."""
+    settings, course = result.settings, result.course
+    epochs = re.match(r"\d+", settings.effort)
+    first = next((race.rounds[0] for race in result.races.values() if race.rounds), None)
+    if settings.evaluator not in TRAINING or SHARES.search(settings.effort) or not epochs or first is None:
+        return None
+    if course is None or not course.whole_s:
+        return None
+    return course.whole_s * first.epochs / int(epochs[0])

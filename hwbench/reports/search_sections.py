@@ -183,6 +183,14 @@ def _spent(guessing: Guessing) -> str:
     return f"The trials took {trials}{race}"
 
 
+def _each(guessing: Guessing) -> str:
+    """How long a training takes: among the trials, where these were trainings, and among the finalists."""
+    raced = f"{format_duration(guessing.training_s or 0.0)} each"
+    if guessing.among_trials_s is None:
+        return raced
+    return f"{format_duration(guessing.among_trials_s)} each beside the trials and {raced} beside the finalists"
+
+
 def _guessing_words(guessing: Guessing, report: StudyReport) -> Iterator[str]:
     spent = _spent(guessing)
     if guessing.networks is None:
@@ -194,7 +202,7 @@ def _guessing_words(guessing: Guessing, report: StudyReport) -> Iterator[str]:
         worker_s = guessing.trials_s + guessing.race_s
         yield (
             f"{spent}. In {format_duration(worker_s)} of worker time {guessing.networks} random networks would have "
-            f"been trained, at {format_duration(guessing.training_s or 0.0)} each."
+            f"been trained, at {_each(guessing)}."
         )
     if guessing.expected:
         lost = f", {guessing.given_up} of them given up," if guessing.given_up else ""

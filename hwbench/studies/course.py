@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from optuna.study import Study
 
 from hwbench.studies.journal import finished_trials
-from hwbench.studies.time_limit import spent_s
+from hwbench.studies.time_limit import evaluated_trials, spent_s, whole_s
 
 if TYPE_CHECKING:
     from hwbench.studies.earlier import EarlierTrainings
@@ -20,6 +20,7 @@ _MEASURE = "measure"
 _STARTUP = "startup"
 _CLOCK = "clock_s"
 _TRIALS = "trials"
+_WHOLE = "whole_s"
 # Uniform draws before the sampler takes over, unless the study is shorter than twice that.
 _DRAWS_BEFORE = 12
 # Of each run that began with draws: how many trials there were before it, and up to how many it drew.
@@ -40,6 +41,7 @@ class SearchCourse:
         clock_s: Wall time of the trials: seconds in which at least one of them ran; None: not stored.
         trials: How many were asked for, by the command that asked for most: those that took the place of networks that
             newer rows put beyond the budget come on top; None: not stored.
+        whole_s: Mean wall time of a trial whose network the study itself scored, to the end; None: none, or not stored.
     """
 
     seconds: float
@@ -48,19 +50,30 @@ class SearchCourse:
     startup: int | None = None
     clock_s: float | None = None
     trials: int | None = None
+    whole_s: float | None = None
 
     @classmethod
-    def of(cls, study: Study, measure: int | None = None) -> SearchCourse:
-        """Of a study as it is stored, of whose best networks ``measure`` are to be measured."""
+    def of(cls, study: Study, measure: int | None = None, known: Container[str] = ()) -> SearchCourse:
+        """Of a study as it is stored, of whose best networks ``measure`` are to be measured.
+
+        Scores of ``known`` architectures were there before: their trials took no time.
+        """
         trials = finished_trials(study)
         seconds = math.fsum(trial.duration.total_seconds() for trial in trials if trial.duration is not None)
         draws, clock_s = tuple(study.user_attrs.get(_DRAWS, ())), round(spent_s(trials), 3)
-        return cls(round(seconds, 3), draws, measure, kept_startup(study), clock_s, study.user_attrs.get(_TRIALS))
+        asked, each_s = study.user_attrs.get(_TRIALS), whole_s(evaluated_trials(study, known))
+        return cls(round(seconds, 3), draws, measure, kept_startup(study), clock_s, asked, each_s)
 
     def to_json(self) -> dict[str, Any]:
         """``course`` of a stored result."""
         values = {"seconds": self.seconds, _DRAWS: list(self.draws)}
-        further = {_MEASURE: self.measure, _STARTUP: self.startup, _CLOCK: self.clock_s, _TRIALS: self.trials}
+        further = {
+            _MEASURE: self.measure,
+            _STARTUP: self.startup,
+            _CLOCK: self.clock_s,
+            _TRIALS: self.trials,
+            _WHOLE: self.whole_s,
+        }
         return values | {key: number for key, number in further.items() if number is not None}
 
     @classmethod
@@ -68,9 +81,9 @@ class SearchCourse:
         """What ``to_json`` wrote; raises KeyError, TypeError or ValueError where it is none."""
         counts = (None if values.get(key) is None else int(values[key]) for key in (_MEASURE, _STARTUP, _TRIALS))
         measure, startup, trials = counts
-        clock_s = None if values.get(_CLOCK) is None else float(values[_CLOCK])
+        clock_s, each_s = (None if values.get(key) is None else float(values[key]) for key in (_CLOCK, _WHOLE))
         draws = tuple(int(number) for number in values[_DRAWS])
-        return cls(float(values["seconds"]), draws, measure, startup, clock_s, trials)
+        return cls(float(values["seconds"]), draws, measure, startup, clock_s, trials, each_s)
 
 
 def startup_draws(trials: int, earlier: EarlierTrainings | None = None) -> int:

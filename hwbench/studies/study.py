@@ -190,7 +190,7 @@ class Search:
                 self.watch.unpredicted(lacking)
             result = replace(
                 self._confirm(scored, len(finished_trials(study)), measure),
-                course=SearchCourse.of(study, measure),
+                course=SearchCourse.of(study, measure, self.earlier.scores if self.earlier else ()),
                 given_up=tuple(given_up(study)),
                 rungs=tuple(rung_scores(study)),
                 cut_rows=cut_rows,

@@ -74,18 +74,28 @@ class TrialClock:
         return 0 if left_s < each_s else int(left_s / max(each_s, _LEAST_S) * workers)
 
     def _race_s(self, trials: list[FrozenTrial]) -> float:
-        whole = [trial for trial in trials if trial.state is TrialState.COMPLETE]
-        return self._limit.race_trials * _mean_s(whole or trials)
+        each_s = whole_s(trials)
+        return self._limit.race_trials * (_mean_s(trials) if each_s is None else each_s)
 
     def _evaluated(self) -> list[FrozenTrial]:
-        """The finished trials whose network was scored by them: not before, and not by an earlier trial."""
-        seen, found = set[str](), []
-        for trial in finished_trials(self._study):
-            key = trial.user_attrs.get("architecture", "")
-            if key not in seen and key not in self._known:
-                found.append(trial)
-            seen.add(key)
-        return found
+        return evaluated_trials(self._study, self._known)
+
+
+def evaluated_trials(study: Study, known: Container[str] = ()) -> list[FrozenTrial]:
+    """The finished trials whose network was scored by them: not before (``known``), and not by an earlier trial."""
+    seen, found = set[str](), []
+    for trial in finished_trials(study):
+        key = trial.user_attrs.get("architecture", "")
+        if key not in seen and key not in known:
+            found.append(trial)
+        seen.add(key)
+    return found
+
+
+def whole_s(trials: list[FrozenTrial]) -> float | None:
+    """Mean wall time in seconds of those of some trials that ran to their end; None: none did."""
+    whole = [trial for trial in trials if trial.state is TrialState.COMPLETE and trial.duration is not None]
+    return _mean_s(whole) if whole else None
 
 
 def _mean_s(trials: list[FrozenTrial]) -> float:

@@ -194,6 +194,34 @@ def test_trials_of_several_workers_took_their_time_by_the_clock(raced, stored, p
     assert "In 5 min 00 s of worker time 30 random networks would have been trained, at 10 s each" in shown
 
 
+@pytest.mark.parametrize(
+    ("effort", "networks", "each"),
+    [
+        ("4 epochs", 24 + 24, "13 min 20 s each beside the trials and 10 s each beside the finalists"),
+        ("2 epochs", 12 + 24, "26 min 40 s each beside the trials and 10 s each beside the finalists"),
+        ("4 epochs, frames-share 0.5", 1944, "10 s each"),
+    ],
+)
+def test_trainings_of_trials_with_fewer_threads_than_finalists_are_not_counted_as_several(
+    raced, stored, parse, effort, networks, each
+):
+    """24 trials of 800 s; the finalists, of four epochs at first, took 10 s each, and came to 24 times that."""
+
+    def edit(values):
+        values["settings"].update(evaluator="short-train", effort=effort)
+        values["course"].update(seconds=24 * 800.0, whole_s=800.0)
+
+    stored(edit)
+    report = gather(raced, "mine")
+    assert report.guessing.networks == networks
+    assert f"{networks} random networks would have been trained, at {each}." in parse(page(report)).text
+
+
+def test_a_study_keeps_how_long_a_trial_took(workspace):
+    result = read_result(workspace, "mine")
+    assert result.course.whole_s * result.trials == pytest.approx(result.course.seconds, abs=1e-3)
+
+
 def test_an_evaluator_that_likes_the_wrong_networks_is_uninformative(raced, parse):
     report = gather(raced, "mine")
     (one,) = report.board.standings
