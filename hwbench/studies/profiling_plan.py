@@ -115,7 +115,7 @@ def reachable_within(
     """
     parts = list(space.parts(table.precision, num_classes=num_classes))
     filled = interpolated(table, parts)
-    predictor = AdditivePredictor.fit(filled, space=space.name, members=space.size())
+    predictor = AdditivePredictor.fit(filled, space=space.name, members=space.size(), emulated=True)
     position = row_positions(space)
 
     def least(block: BlockSpec, x: TensorSpec) -> float:

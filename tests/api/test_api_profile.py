@@ -1,5 +1,6 @@
 """``hwbench.profile``: what its request refuses, what its listener hears, and what comes back."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from measured import TARGET, as_json, fake_device
 
 import hwbench
 import hwbench.cli.commands
+from hwbench.api import campaigns
 from hwbench.api.parallel_profile import arguments_of, profile_each
 from hwbench.api.profile import DeviceProfile
 from hwbench.api.profile_request import CONDITIONS
@@ -180,6 +182,25 @@ def test_what_a_limit_leaves_of_remeasuring_is_told(workspace, fake):
     assert (found.ok, found.accuracies[0].stopped) == (3, "limit")
     (line,) = [line for line in ears.lines if "are measured again" in line]
     assert line.endswith("go on without --remeasure; --limit leaves 1 to the next --remeasure")
+
+
+@pytest.mark.parametrize(
+    ("space", "budget", "stopped"), [("x3d-tiny", "4 ms", "rows"), ("x3d-mini", "2 ms", "accuracy")]
+)
+def test_an_emulated_device_is_profiled_within_a_budget(workspace, fake, monkeypatch, space, budget, stopped):
+    place = campaigns.place_campaign
+
+    @contextmanager
+    def emulated(*args, **options):
+        with place(*args, **options) as campaign:
+            yield replace(campaign, emulated=True)
+
+    monkeypatch.setattr(campaigns, "place_campaign", emulated)
+    request = hwbench.ProfileRequest(space=space, precision="int8", classes=8, budget=budget, accuracy="10%")
+    result = hwbench.profile(replace(request, aa=False), workspace=workspace)
+    (found,) = result.devices[0].accuracies
+    assert result.tables[0].emulated
+    assert found.stopped == stopped
 
 
 def test_frames_have_the_columns_of_the_table(workspace, fake):
