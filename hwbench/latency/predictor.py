@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -241,15 +242,19 @@ class AdditivePredictor:
         """How much longer one network takes than another on the same occasion.
 
         What all networks share cancels: the occasion, and the error of the calibration's gain. What a single network is
-        off is taken to be independent of the other; rows that are filled in and stand in both cancel.
+        off is taken to be independent of the other. A filled row cancels for as many copies of its block as both
+        networks have; further copies count.
 
         Raises:
             NotMeasured: As ``predict``.
         """
         sides = [self._costs(network) for network in (first, second)]
         seconds = [sum(cost for _, cost in costs) + self.constant_s for costs in sides]
-        keys = [{part for part, _ in costs} for costs in sides]
-        beside = [[one for one in costs if one[0] not in other] for costs, other in zip(sides, reversed(keys))]
+        surplus: defaultdict[Workload, float] = defaultdict(float)
+        for sign, costs in zip((1, -1), sides):
+            for part, cost in costs:
+                surplus[part] += sign * cost
+        beside = [[(part, sign * cost) for part, cost in surplus.items() if sign * cost > 0] for sign in (1, -1)]
         off = [self._off(costs) / s for costs, s in zip(beside, seconds)]
         # The error of a new network holds that of the gain, one in ``count`` of its own; this is left out here.
         own = self.calibration.uncertainty.times(2 * self.calibration.count / (self.calibration.count + 1))

@@ -1,4 +1,5 @@
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hwbench.latency import (
     AdditivePredictor,
     BoundaryModel,
     Calibration,
+    FilledTable,
     LatencyTable,
     Position,
     calibration_networks,
@@ -210,6 +212,27 @@ def test_the_command_for_calibration_networks_has_the_classes_of_the_heads(devic
     parts = list(SPACE.parts(Precision.INT8, num_classes=9))
     with pytest.raises(NotMeasured, match=r"hwbench profile .* --classes 9$"):
         AdditivePredictor.fit(device.table(parts, [], []))
+
+
+def test_what_a_filled_block_is_off_counts_by_the_copies_that_one_network_has_more_of(device):
+    networks = fresh(60)
+    first = max(networks, key=lambda network: max(Counter(network.parts()).values()))
+    ((part, copies),) = Counter(first.parts()).most_common(1)
+    assert copies == 3
+    others = [next(one for one in networks if Counter(one.parts())[part] == count) for count in range(3)]
+    table = device.table([one for one in PARTS if one != part], CHAINS, NETWORKS)
+
+    def log_squared(deviation, other):
+        filled = FilledTable(table, {part: device.seconds(part)}, math.exp(1.6449 * deviation), "by hand")
+        predictor = AdditivePredictor.fit(filled)
+        here, there = (predictor.predict(one).seconds for one in (first, other))
+        ahead, back = predictor.difference(first, other), predictor.difference(other, first)
+        assert math.log((back.high_s + here) / there) == pytest.approx(math.log((ahead.high_s + there) / here))
+        return math.log((ahead.high_s + there) / here) ** 2
+
+    widened = [log_squared(0.3, other) - log_squared(0.0, other) for other in [*others, first]]
+    assert widened[0] > 1e-3
+    assert widened == pytest.approx([widened[0] * (more / copies) ** 2 for more in (3, 2, 1, 0)])
 
 
 def test_emulated_rows_predict_no_real_latency(device, target):
