@@ -373,8 +373,8 @@ def rows_to_goal(points: Sequence[tuple[int, float]], goal: float) -> int:
 
 
 def num_blocks(table: LatencyTable) -> int:
-    """Single blocks of a table that have a latency."""
-    return len(table.rows(Role.BLOCK))
+    """Single blocks of a table that have a latency; a block counts once, whatever layouts it was measured in."""
+    return sum(row.workload.variant == table.variant for row in table.rows(Role.BLOCK))
 
 
 def _as_filled(filled: LatencyTable, workload: Workload) -> LatencyRow | None:

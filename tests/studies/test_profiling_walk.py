@@ -6,6 +6,7 @@ import zlib
 import numpy as np
 import pytest
 
+from hwbench.blocks import variants
 from hwbench.errors import InfeasibleBudget, NotMeasured
 from hwbench.latency import (
     AdditivePredictor,
@@ -16,6 +17,7 @@ from hwbench.latency import (
     Role,
     interpolated,
     left_out_errors,
+    variant_rows,
 )
 from hwbench.latency.occasions import Scale
 from hwbench.spaces import read_space
@@ -24,6 +26,7 @@ from hwbench.studies.profiling_walk import (
     BATCH_ROWS,
     FIRST_NETWORKS,
     FIRST_ROWS,
+    WHOLE_ROWS,
     ProfilingWalk,
     StopReason,
     is_worth_choosing,
@@ -254,6 +257,18 @@ def test_more_rows_that_do_not_help_end_a_walk():
         reasons.append(step.stopped)
     # The median error of some thirty networks scatters: now and then it falls by a twentieth without a cause.
     assert reasons.count(StopReason.LEVEL) >= 2
+
+
+def test_rows_of_other_layouts_are_no_further_blocks():
+    device, walk, done = RandomDevice(0), ProfilingWalk(SPACE, INT8, CLASSES), {}
+    device.network_error = 0.06  # the goal is far
+    for _ in range(3):
+        done |= dict.fromkeys(walk.batch(device.table(done)))
+    blocks = [workload for workload in done if Role.of(workload) is Role.BLOCK]
+    layouts = variant_rows(blocks, variants.names())
+    assert len(blocks) < 2 * WHOLE_ROWS < len(blocks) + len(layouts)
+    step = walk.step(device.table([*done, *layouts]), goal=1e-3)
+    assert (step.rows, step.stopped) == (len(blocks), None)
 
 
 def test_small_spaces_are_not_worth_choosing():
