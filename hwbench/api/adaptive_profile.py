@@ -159,7 +159,7 @@ class AdaptiveProfile:
             unfinished += campaign.missing(row.workload for row in table if row.workload in reopened)
             if request.retry or request.remeasure:
                 course.walk.batch(table)
-                walked = set(course.walk.walked()) - self.fresh
+                walked = set(self._with_variants(course.walk.walked())) - self.fresh
                 rows = [row for row in table if row.workload in walked]
                 again += [row.workload for row in rows if request.remeasure or row.outcome is not Outcome.OK]
         if request.remeasure:
@@ -178,7 +178,12 @@ class AdaptiveProfile:
 
         table = self._table(course)
         step = course.walk.step(table, self.request.accuracy_share)
-        stopped = StopReason.LIMIT if self._left == 0 and step.stopped is None else step.stopped
+        layouts = self._missing_layouts(course, table) if step.stopped else []
+        if layouts and self._left != 0:
+            self.listener.say(f"{course.walk.precision}: {counted(len(layouts), 'row')} of other layouts to measure")
+            self._measure(layouts)
+            return
+        stopped = StopReason.LIMIT if self._left == 0 and (layouts or step.stopped is None) else step.stopped
         if step.accuracy is not None:
             course.points += [(step.rows, step.accuracy.bound)] if math.isfinite(step.accuracy.bound) else []
         self.listener.say(self._told(course, step, stopped))
@@ -206,11 +211,21 @@ class AdaptiveProfile:
         return lambda: itertools.islice(batches(), left)
 
     def _with_variants(self, batch: Sequence[Workload]) -> list[Workload]:
+        return [*batch, *self._layouts(batch)]
+
+    def _layouts(self, workloads: Iterable[Workload]) -> list[Workload]:
+        """The single blocks among some workloads in the layouts that are asked for."""
         from hwbench.latency import Role, variant_rows
 
-        if not self.variants:
-            return list(batch)
-        return [*batch, *variant_rows([one for one in batch if Role.of(one) is Role.BLOCK], self.variants)]
+        return variant_rows((one for one in workloads if Role.of(one) is Role.BLOCK), self.variants)
+
+    def _missing_layouts(self, course: _Course, table: LatencyTable) -> list[Workload]:
+        """Layouts of chosen blocks that the table has without them; a layout that was lost is tried once a command."""
+        outcomes = {row.workload: row.outcome for row in table}
+        tried = {one.workload for one in self._result.measurements}
+        finished = {workload for workload, outcome in outcomes.items() if outcome is not Outcome.LOST} | tried
+        layouts = self._layouts(workload for workload in course.walk.walked() if workload in outcomes)
+        return self.campaign.missing(workload for workload in layouts if workload not in finished)
 
     def _measure(self, workloads: Iterable[Workload], following: Following = nothing_follows) -> None:
         known = {one.workload for one in self._result.measurements}

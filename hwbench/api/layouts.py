@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from hwbench.specs import Network, Precision
     from hwbench.workspace import Workspace
 
-# What ``hwbench profile`` takes to measure every layout beside the built-in one.
-_ALL_LAYOUTS = " --variants all"
+# What ``hwbench profile`` takes to measure every layout beside the built-in one, of every block: a layout is compared
+# where all blocks of a network have a row in it.
+_ALL_LAYOUTS = " --all-rows --variants all"
 
 
 def fastest_on(

@@ -14,7 +14,7 @@ from hwbench.api import campaigns
 from hwbench.api.prediction import table_predictor
 from hwbench.api.profile import DeviceProfile
 from hwbench.errors import DeviceLost, InvalidValue, NotMeasured
-from hwbench.latency import LatencyTable, Role, table_path
+from hwbench.latency import LatencyTable, Role, table_path, variant_rows
 from hwbench.spaces import load_space
 from hwbench.specs import Outcome, Precision
 from hwbench.studies.profiling_walk import ProfilingWalk
@@ -114,6 +114,46 @@ def test_remeasurements_with_a_limit_take_other_rows_each_time(workspace, fake):
     second = set(fake.visits[visits:])
     assert (len(first), len(second)) == (limit, limit)
     assert first | second == {row.workload for row in before}
+
+
+ROUGH = {"accuracy": "10%", "variants": "segments"}
+
+
+@pytest.fixture
+def layouts(workspace, fake):
+    """What a profile that has ended lacks of another layout."""
+    _, table = profiled(workspace, **ROUGH | {"variants": ""})
+    fake.visits.clear()
+    return variant_rows([row.workload for row in table.rows(Role.BLOCK)], ["segments"])
+
+
+def test_layouts_of_chosen_blocks_are_measured_after_the_profile_ended(workspace, fake, layouts):
+    heard, _ = profiled(workspace, **ROUGH, limit=5)
+    assert f"int8: {len(layouts)} rows of other layouts to measure" in heard
+    assert heard[-1].endswith("--limit reached, the same command goes on")
+    fake.interrupt_after = len(fake.visits) + 6
+    with pytest.raises(KeyboardInterrupt):
+        profiled(workspace, **ROUGH)
+    heard, table = profiled(workspace, **ROUGH)
+    assert "goal 10.0% reached" in heard[-1]
+    assert {row.workload for row in table if row.workload.variant == "segments"} == set(layouts) == set(fake.visits)
+    assert len(fake.visits) == 3 * len(layouts)
+
+
+def test_rows_of_layouts_are_measured_again_where_layouts_are_asked_for(workspace, fake, layouts):
+    crashed, killed = layouts[:2]
+    fake.failures = {crashed: (Outcome.CRASH, "killed by SIGSEGV")}
+    fake.build_failures, fake.build_outcome = {killed: "killed by SIGKILL (out of memory?)"}, Outcome.LOST
+    _, before = profiled(workspace, **ROUGH)
+    failed = {row.workload: row.outcome for row in before if row.stats is None}
+    assert failed == {crashed: Outcome.CRASH, killed: Outcome.LOST}
+    assert fake.builds[killed] == 1
+    fake.failures, fake.build_failures, rows = {}, {}, {row.workload for row in before}
+    for options, again in (({}, {killed}), ({"retry": True}, {crashed}), ({"remeasure": True}, rows)):
+        fake.visits.clear()
+        _, after = profiled(workspace, **ROUGH, **options)
+        assert set(fake.visits) == again
+    assert all(row.stats for row in after)
 
 
 @pytest.mark.parametrize("space", ["x3d-mini", "x3d-tiny"])
