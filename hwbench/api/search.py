@@ -131,7 +131,7 @@ def search(
 
     race = _race(request, workspace, name, space, data, listener)
     forecast = TrainingForecast.of(request, data, feasible, num_classes, races=len(settings.front_ms))
-    startup = _startup(request, begun, forecast, earlier, listener)
+    startup = _startup(request, workspace.studies / name if begun else None, forecast, earlier, listener)
     watch = search_watch(listener, forecast, settings)
 
     def ready(known: Sequence[DevicePredictors], smaller: Sequence[NetworkSet], feasible: NetworkSet) -> Search:
@@ -409,19 +409,21 @@ def _workers(request: SearchRequest) -> WorkerPlan | None:
 
 def _startup(
     request: SearchRequest,
-    begun: bool,
+    begun: Path | None,
     forecast: TrainingForecast | None,
     earlier: EarlierTrainings | None,
     listener: Listener,
 ) -> int | None:
     """Draws before the sampler takes over, where the number of trials does not say it.
 
-    A study that begins is told what fits into its time before anything of it is written.
+    Where no training of the study (the folder ``begun``; None: it begins) has ended, it is told what fits into its
+    time before anything is written.
 
     Raises:
         InvalidValue: Nothing fits.
     """
     from hwbench.studies.course import startup_draws
+    from hwbench.studies.time_limit import is_timed
 
     if request.time_s is None:
         return request.startup
@@ -429,7 +431,8 @@ def _startup(
         listener.say(
             f"the race comes on top of --time: how long evaluator {request.plan.evaluator!r} trains is not known"
         )
-    if forecast is None or begun:
+    scores = earlier.scores if earlier is not None else {}
+    if forecast is None or (begun is not None and is_timed(begun, request.study_storage, scores)):
         return request.startup
     known = len({one.architecture for one in earlier.observations}) if earlier is not None else 0
     fit = forecast.begin(request.time_s, known, listener)

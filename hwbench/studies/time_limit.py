@@ -6,11 +6,15 @@ import statistics
 import time
 from collections.abc import Container
 from dataclasses import dataclass
+from pathlib import Path
 
+import optuna
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from hwbench.studies.dashboard import opened_for_reading
 from hwbench.studies.journal import finished_trials
+from hwbench.studies.storage import StudyStorage
 
 # A trial takes at least this: clocks are coarse.
 _LEAST_S = 1e-3
@@ -58,7 +62,7 @@ class TrialClock:
         """Whether a network that is begun now ends in time, the race after it; as long as none has ended, it does."""
         if self._study.user_attrs.get(_USED_UP, 0.0) >= self._limit.seconds:
             return False
-        trials = self._evaluated()
+        trials = evaluated_trials(self._study, self._known)
         return not trials or self.left_s >= _mean_s(trials) + self._race_s(trials)
 
     def close(self) -> None:
@@ -67,7 +71,7 @@ class TrialClock:
 
     def fit(self, workers: int) -> int | None:
         """How many more trials fit, where so many workers go on as until now; None: no trial tells yet."""
-        trials = self._evaluated()
+        trials = evaluated_trials(self._study, self._known)
         if not trials:
             return None
         each_s, left_s = _mean_s(trials), self.left_s - self._race_s(trials)
@@ -76,9 +80,6 @@ class TrialClock:
     def _race_s(self, trials: list[FrozenTrial]) -> float:
         each_s = whole_s(trials)
         return self._limit.race_trials * (_mean_s(trials) if each_s is None else each_s)
-
-    def _evaluated(self) -> list[FrozenTrial]:
-        return evaluated_trials(self._study, self._known)
 
 
 def evaluated_trials(study: Study, known: Container[str] = ()) -> list[FrozenTrial]:
@@ -96,6 +97,22 @@ def whole_s(trials: list[FrozenTrial]) -> float | None:
     """Mean wall time in seconds of those of some trials that ran to their end; None: none did."""
     whole = [trial for trial in trials if trial.state is TrialState.COMPLETE and trial.duration is not None]
     return _mean_s(whole) if whole else None
+
+
+def is_timed(folder: Path, storage: StudyStorage | None, known: Container[str] = ()) -> bool:
+    """Whether a study that was begun has a trial that says how long one takes; nothing is written.
+
+    Args:
+        folder: Of the study.
+        storage: Keeps the trials; None: a journal in the folder.
+        known: Architectures whose scores were there before.
+
+    Raises:
+        InvalidFile: The journal is damaged, or the storage has lost the study.
+        WorkspaceError: The storage cannot be reached.
+    """
+    with opened_for_reading(folder, storage) as opened:
+        return bool(evaluated_trials(optuna.load_study(study_name=folder.name, storage=opened), known))
 
 
 def _mean_s(trials: list[FrozenTrial]) -> float:

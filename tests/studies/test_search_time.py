@@ -295,6 +295,32 @@ def test_what_is_refused_leaves_no_study(search, workspace):
     assert search(epochs=2, trials=2).trials == 2
 
 
+@pytest.mark.parametrize("kept", ["journal", "sqlite"])
+def test_a_study_whose_first_training_was_interrupted_is_foretold_as_one_that_begins(
+    search, workspace, monkeypatch, kept
+):
+    storage = None if kept == "journal" else f"sqlite:///{workspace.root / 'studies.db'}"
+    options = {"study": "stopped", "learn_from": NONE, "storage": storage}
+
+    def interrupt(self, network, seed):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StudyData, "top1", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            search(**options)
+    with pytest.raises(InvalidValue, match="--time 10ms: a training takes about 50 ms; give at least 55 ms"):
+        search(time="10ms", **options)
+    keeper = Keeper()
+    result = search(keeper, time="400ms", **options)
+    (forecast,) = [line for line in keeper.lines if "trainings of 12 epochs" in line]
+    assert forecast.startswith("8 trainings of 12 epochs take about 400 ms")
+    assert result.course.startup == 4
+    again = Keeper()
+    search(again, time="2s", **options)
+    assert [line for line in again.lines if "what is left of --time 2s, by those of before" in line]
+
+
 def test_half_of_what_fits_is_drawn_and_the_command_of_the_report_draws_as_many(search, workspace):
     first = search(
         time="400ms", study="first", learn_from=NONE
