@@ -12,8 +12,8 @@ from hwbench.api.learned import seen
 from hwbench.api.learning import coming_with, learn_from
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.prediction import measuring
-from hwbench.api.reading import RGB
 from hwbench.api.score_plan import LEARNED, NO_PRUNER, WITH_DATA, WITHOUT_DATA, going_on
+from hwbench.api.search_checks import check_clips, check_modality, check_names, check_spelling
 from hwbench.api.search_devices import device_budgets, front_within, predictors, with_rows_of_study
 from hwbench.api.search_effects import check_effects
 from hwbench.api.search_request import SUPERNET, SearchRequest
@@ -24,7 +24,6 @@ from hwbench.api.study_data import StudyData, tell_unread
 from hwbench.api.study_supernet import StudySupernet
 from hwbench.api.training_forecast import TrainingForecast, time_limit
 from hwbench.errors import HwbenchError, InvalidValue
-from hwbench.specs.tensor import CLIP_CHANNELS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,7 +77,7 @@ def search(
     from hwbench.workspace import Workspace
 
     workspace = Workspace.at(workspace)
-    _check_spelling(request)
+    check_spelling(request)
     ratios = for_minutes(request, workspace, listener)
     get(request.runtime).require_precision(Precision.parse(request.precision))
     if request.streaming:
@@ -110,15 +109,20 @@ def search(
     for one in known:
         tell_predictions(one, settings, listener, of_device=len(known) > 1)
     tell_feasible([*smaller, feasible], settings, listener)
-    _check_names(workspace, request, listener)  # loads Optuna and torch, which an impossible budget does not wait for
+    check_names(workspace, request, listener)  # loads Optuna and torch, which an impossible budget does not wait for
 
+    from hwbench.studies.evaluators import get as get_evaluator
+    from hwbench.studies.evaluators import scoring_of
     from hwbench.studies.latencies import sizes
     from hwbench.studies.study import Search
 
+    settings = replace(settings, scoring=scoring_of(get_evaluator(settings.evaluator)))
+    if stored:
+        settings.check_same(stored, name)  # before a supernet is trained for it
     request = _racing_on(request, workspace, learned)
     data = _data(request, workspace, listener)
-    _check_modality(data, feasible, listener)
-    _check_clips(data, feasible)
+    check_modality(data, feasible, listener)
+    check_clips(data, feasible)
     supernet = _supernet(request, workspace, data, feasible, workspace.studies / name, listener)
     left_out = learned.left_out(feasible.sums) if learned else None
     if learned is not None:
@@ -290,44 +294,14 @@ def _data(request: SearchRequest, workspace: Workspace, listener: Listener) -> S
     return StudyData(workspace, source, request.fidelity, request.decoder, request.modality, on_error)
 
 
-def _check_modality(data: StudyData, feasible: NetworkSet, listener: Listener) -> None:
-    """Says what times are of networks that see no pictures.
-
-    Raises:
-        InvalidValue: No such modality, or a space has networks of pictures alone.
-    """
-    if data.modality == RGB:
-        return
-    for part in feasible.parts:
-        _, smallest = part.smallest()
-        data.trained(feasible.space.network(smallest, 1))
-    listener.say(
-        f"networks see {data.modality}: predictions are those of networks that see pictures, whose first block takes "
-        f"{CLIP_CHANNELS} channels; the best are measured as they are trained, with {data.channels}"
-    )
-
-
-def _check_clips(data: StudyData, feasible: NetworkSet) -> None:
-    """Refuses clips of trainings that are too small, of which the fastest network of a space mostly has the smallest.
-
-    Raises:
-        InvalidValue: A network does not take them.
-    """
-    for part in feasible.parts:
-        _, smallest = part.smallest()
-        data.fidelity.clip_of(feasible.space.network(smallest, 1))
-
-
 def _earlier(request: SearchRequest, settings: Settings, learned: Learned | None) -> EarlierTrainings | None:
     """What the study knows before its first trial; None: nothing."""
     from hwbench.studies.earlier import EarlierTrainings
-    from hwbench.studies.evaluators import get, scoring_of
 
     if learned is None:
         return None
     if not request.trains:
         return EarlierTrainings(learned.observations)
-    settings = replace(settings, scoring=scoring_of(get(request.plan.evaluator)))
     data = seen(settings.data, settings.modality)
     return EarlierTrainings(learned.at(request.fidelity, data), learned.same_as(settings))
 
@@ -445,55 +419,3 @@ def _pruning(request: SearchRequest, settings: Settings) -> Pruning | None:
 
     plan, smaller_s = request.plan, tuple(limit / 1e3 for limit in settings.smaller_budgets_ms)
     return None if plan.pruner == NO_PRUNER else Pruning(plan.pruner, plan.epochs, smaller_s)
-
-
-def _check_spelling(request: SearchRequest) -> None:
-    """Refuses an evaluator and a sampler that do not exist, before minutes are spent on counting networks.
-
-    Raises:
-        InvalidValue: The study cannot be called so.
-        UnknownName: There is no such evaluator or sampler.
-    """
-    from hwbench.studies.evaluators import evaluators
-    from hwbench.studies.settings import check_name
-
-    if request.study is not None:
-        check_name(request.study)
-    if request.plan.evaluator not in evaluators:
-        evaluators.get(request.plan.evaluator)
-    if request.sampler != SearchRequest.sampler:  # its module loads Optuna
-        from hwbench.studies.sampler import samplers
-
-        if request.sampler not in samplers:
-            samplers.get(request.sampler)
-
-
-def _check_names(workspace: Workspace, request: SearchRequest, listener: Listener) -> None:
-    """Refuses names that nothing has, before a study holds them, and says what a score is.
-
-    Raises:
-        UnknownName: No such evaluator, sampler or data.
-        InvalidValue: The evaluator says nothing that a pruner could go by.
-        InvalidFile: The data are not laid out as their reader expects.
-    """
-    from hwbench.studies.evaluators import describe, get, judgement
-    from hwbench.studies.sampler import samplers
-
-    evaluator = get(request.plan.evaluator)
-    if request.plan.pruner != NO_PRUNER and not hasattr(evaluator, "score_reporting"):
-        raise InvalidValue(
-            f"--pruner {request.plan.pruner}: evaluator {request.plan.evaluator!r} tells no score before its end; take "
-            "curve or short-train"
-        )
-    samplers.get(request.sampler)
-    if request.reads or request.plan.finalists:
-        from hwbench.data import SYNTHETIC, open_splits
-        from hwbench.data.decoders import get as get_decoder
-
-        get_decoder(request.decoder)
-
-        if request.plan.data != SYNTHETIC:  # which is made when it is read
-            open_splits(workspace, request.plan.data)
-    listener.say(f"score: {describe(evaluator)}")
-    if not request.plan.finalists and (doubt := judgement(evaluator)):
-        listener.say(doubt)

@@ -34,6 +34,8 @@ _INTERPOLATED, _TRANSFERRED = "interpolated", "transferred from "
 _SIZES = (("max-file-size", "max_file_bytes"), ("max-activations", "max_activation_bytes"))
 # Shares of the input that networks are trained on, in the effort of a study: the option, and its value.
 SHARES = re.compile(r", (frames-share|resolution-share) ([0-9.e-]+)")
+# How long a supernet is trained, in the effort of a study that has one.
+_SUPERNET = re.compile(r"supernet of ([0-9]+) epochs")
 # What ``hwbench.api.learned`` says that a study begins from.
 _LEARNED = re.compile(r"learned from [0-9]+ networks of (.+) \(([0-9a-f]+)\)")
 
@@ -133,7 +135,10 @@ def _options(stored: Mapping[str, object], spaces: Sequence[str]) -> Iterator[tu
             yield name, value
     if isinstance(policy := stored.get("on_error"), str) and policy:
         yield "on-error", policy
-    yield from SHARES.findall(str(stored.get("effort")))
+    effort = str(stored.get("effort"))
+    if trained := _SUPERNET.fullmatch(effort):
+        yield "supernet-epochs", trained[1]
+    yield from SHARES.findall(effort)
     yield from _forms(stored)
     if isinstance(seed := stored.get("seed"), int):
         yield "seed", str(seed)

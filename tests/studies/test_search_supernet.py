@@ -5,27 +5,34 @@ import pickle
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import hwbench.api.scoreboard
+import hwbench.api.search
 import hwbench.training.supernet
+from hwbench import SearchRequest
 from hwbench.api.listener import Listener, StageProgress
 from hwbench.api.scoreboard import ScoreboardRequest, scoreboard
 from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.api.study_supernet import WEIGHTS, Members, StudySupernet, block_macs
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
-from hwbench.errors import InvalidFile, InvalidValue, VideoError
-from hwbench.room import clean_cache
+from hwbench.errors import InvalidFile, InvalidValue, UnknownName, VideoError
+from hwbench.room import SUPERNETS, clean_cache
 from hwbench.spaces import load_space, read_space
 from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.resolve import load_result
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import BlockSpec, TensorSpec
+from hwbench.studies.candidates import Candidate
 from hwbench.studies.evaluators import Context, get
 from hwbench.studies.ground_truth import GroundTruth
+from hwbench.studies.study import Search
 from hwbench.training.state import begun_in
 from hwbench.workspace import Workspace
 
@@ -183,6 +190,32 @@ def test_nobody_clears_away_a_supernet(tmp_path: Path, data: StudyData, feasible
     supernet.prepare()
     clean_cache(place.cache)
     assert (supernet.folder / WEIGHTS).is_file()
+
+
+def test_another_supernet_of_a_study_is_refused_before_it_is_trained_and_the_command_to_go_on_names_its_own(
+    workspace: Workspace, data: StudyData, make_search: Callable[..., Search], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted in its first trial: the supernet is trained, and there is no result."""
+    monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
+    asked = SearchRequest(
+        budget="4.2ms", evaluator="supernet", data=data.source, supernet_epochs=1, trials=1, measure=1, study="shared"
+    )
+
+    class Interrupting(Listener):
+        def evaluated(self, candidate: Candidate) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        hwbench.search(asked, Interrupting(), workspace=workspace)
+    (trained,) = (workspace.cache / SUPERNETS).iterdir()
+    changes = [{"supernet_epochs": 2}, {"seed": 1}, {"sampler": "tpe"}, {"confidence": 0.9}]
+    for change in changes:
+        with pytest.raises(InvalidValue, match="study 'shared' exists with other settings"):
+            hwbench.search(replace(asked, **change), workspace=workspace)
+    assert list((workspace.cache / SUPERNETS).iterdir()) == [trained]
+    with pytest.raises(UnknownName, match=" --supernet-epochs 1 "):
+        load_result(workspace, "shared")
+    assert hwbench.search(asked, workspace=workspace).trials == 1
 
 
 def test_two_searches_train_a_supernet_once(

@@ -1,0 +1,97 @@
+"""What a search refuses before anything is trained or measured, where the options alone do not say it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hwbench.api.listener import Listener
+from hwbench.api.reading import RGB
+from hwbench.api.score_plan import NO_PRUNER
+from hwbench.api.search_request import SearchRequest
+from hwbench.api.study_data import StudyData
+from hwbench.errors import InvalidValue
+from hwbench.specs.tensor import CLIP_CHANNELS
+
+if TYPE_CHECKING:
+    from hwbench.spaces.protocols import NetworkSet
+    from hwbench.workspace import Workspace
+
+
+def check_spelling(request: SearchRequest) -> None:
+    """Refuses an evaluator and a sampler that do not exist, before minutes are spent on counting networks.
+
+    Raises:
+        InvalidValue: The study cannot be called so.
+        UnknownName: There is no such evaluator or sampler.
+    """
+    from hwbench.studies.evaluators import evaluators
+    from hwbench.studies.settings import check_name
+
+    if request.study is not None:
+        check_name(request.study)
+    if request.plan.evaluator not in evaluators:
+        evaluators.get(request.plan.evaluator)
+    if request.sampler != SearchRequest.sampler:  # its module loads Optuna
+        from hwbench.studies.sampler import samplers
+
+        if request.sampler not in samplers:
+            samplers.get(request.sampler)
+
+
+def check_names(workspace: Workspace, request: SearchRequest, listener: Listener) -> None:
+    """Refuses names that nothing has, before a study holds them, and says what a score is.
+
+    Raises:
+        UnknownName: No such evaluator, sampler or data.
+        InvalidValue: The evaluator says nothing that a pruner could go by.
+        InvalidFile: The data are not laid out as their reader expects.
+    """
+    from hwbench.studies.evaluators import describe, get, judgement
+    from hwbench.studies.sampler import samplers
+
+    evaluator = get(request.plan.evaluator)
+    if request.plan.pruner != NO_PRUNER and not hasattr(evaluator, "score_reporting"):
+        raise InvalidValue(
+            f"--pruner {request.plan.pruner}: evaluator {request.plan.evaluator!r} tells no score before its end; take "
+            "curve or short-train"
+        )
+    samplers.get(request.sampler)
+    if request.reads or request.plan.finalists:
+        from hwbench.data import SYNTHETIC, open_splits
+        from hwbench.data.decoders import get as get_decoder
+
+        get_decoder(request.decoder)
+
+        if request.plan.data != SYNTHETIC:  # which is made when it is read
+            open_splits(workspace, request.plan.data)
+    listener.say(f"score: {describe(evaluator)}")
+    if not request.plan.finalists and (doubt := judgement(evaluator)):
+        listener.say(doubt)
+
+
+def check_modality(data: StudyData, feasible: NetworkSet, listener: Listener) -> None:
+    """Says what times are of networks that see no pictures.
+
+    Raises:
+        InvalidValue: No such modality, or a space has networks of pictures alone.
+    """
+    if data.modality == RGB:
+        return
+    for part in feasible.parts:
+        _, smallest = part.smallest()
+        data.trained(feasible.space.network(smallest, 1))
+    listener.say(
+        f"networks see {data.modality}: predictions are those of networks that see pictures, whose first block takes "
+        f"{CLIP_CHANNELS} channels; the best are measured as they are trained, with {data.channels}"
+    )
+
+
+def check_clips(data: StudyData, feasible: NetworkSet) -> None:
+    """Refuses clips of trainings that are too small, of which the fastest network of a space mostly has the smallest.
+
+    Raises:
+        InvalidValue: A network does not take them.
+    """
+    for part in feasible.parts:
+        _, smallest = part.smallest()
+        data.fidelity.clip_of(feasible.space.network(smallest, 1))
