@@ -132,10 +132,10 @@ def beginning(
         return None
     label = str(stored.get("begun_from") or stored.get("effort") or "")
     if stored.get("evaluator") != request.plan.evaluator:
-        return _now(request, learn_from(workspace, space, request.sources))
+        return new_beginning(request, learn_from(workspace, space, request.sources))
     then = learned_sources(label)
     if not _are_same(workspace, then, request.sources):
-        now = _now(request, learn_from(workspace, space, request.sources))
+        now = new_beginning(request, learn_from(workspace, space, request.sources))
         if learned_digest(label) != learned_digest(now.label):
             return now
         # the same trainings from elsewhere, such as a copy of a table
@@ -171,8 +171,13 @@ def _data(request: SearchRequest) -> str:
     return seen(data, modality) if data else ""
 
 
-def _now(request: SearchRequest, learned: Learned) -> Beginning:
-    """Of a study that begins."""
+def new_beginning(request: SearchRequest, learned: Learned) -> Beginning:
+    """What a study that begins now would begin from.
+
+    Raises:
+        InvalidValue: Scores there are of another unit; or trainings are on several data, and nothing says on which
+            scores are predicted.
+    """
     if request.trains:
         learned.check_unit(request.plan.evaluator)
     about = learned.beside if request.trains else learned.predicting
@@ -205,14 +210,14 @@ def _of_before(request: SearchRequest, now: Learned, name: str, label: str, list
     if Beginning.of(old, request).label == label:
         return _of_its_data(request, name, Beginning(old, label))
     if request.trains:
-        found = _now(request, now)
+        found = new_beginning(request, now)
         if found.label != label:
             listener.say(
                 f"--learn-from {', '.join(request.sources)} has changed since study {name} began, which did not keep "
                 f"what was there; it goes on with what is there now, {now}"
             )
         return Beginning(found.learned, label)
-    found = _now(request, now)
+    found = new_beginning(request, now)
     if found.label == label:
         return found
     raise InvalidValue(

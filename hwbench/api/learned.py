@@ -140,10 +140,11 @@ class Learned:
             return replace(self, data=chosen)
         if len(self.datas) < 2:
             return self
-        first = shlex.quote(self.datas[0].partition(_AS)[0])
+        networks = {data: len({one.architecture for one in self.trained if one.data == data}) for data in self.datas}
+        most = shlex.quote(max(networks, key=networks.__getitem__).partition(_AS)[0])
         raise InvalidValue(
             f"--learn-from {', '.join(self.sources)}: networks were trained on {' and '.join(self.datas)}; say on "
-            f"which of them scores are predicted: --evaluator fitted --data {first}"
+            f"which of them scores are predicted: --evaluator fitted --data {most}"
         )
 
     def beside(self, data: str) -> Learned:

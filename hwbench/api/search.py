@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hwbench.api.begun_trainings import beginning
+from hwbench.api.begun_trainings import beginning, new_beginning
 from hwbench.api.learned import seen
 from hwbench.api.learning import coming_with, learn_from
 from hwbench.api.listener import SILENT, Listener
@@ -26,7 +26,7 @@ from hwbench.api.training_forecast import TrainingForecast, time_limit
 from hwbench.errors import HwbenchError, InvalidValue
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from hwbench.api.learned import Learned
@@ -93,7 +93,10 @@ def search(
         )
         return with_rows_of_study(replace(asked, sustained=ratios), request, workspace, known)
 
-    asked, request = request, _learning(request, workspace, space, listener)
+    def default_study(request: SearchRequest) -> str:
+        return settings_of(request, "", ratios).default_study
+
+    asked, request = request, _learning(request, workspace, space, default_study, listener)
     begun_as, ratios = begun_for_minutes(request, ratios, partial(settings_of, request, ""), workspace, listener)
     asked, request = replace(asked, study=begun_as), replace(request, study=begun_as)
     request = _going_on(asked, request, workspace, settings_of(request, "", ratios), listener)
@@ -193,28 +196,48 @@ def search(
     return result
 
 
-def _learning(request: SearchRequest, workspace: Workspace, space: SearchedSpace, listener: Listener) -> SearchRequest:
+def _learning(
+    request: SearchRequest,
+    workspace: Workspace,
+    space: SearchedSpace,
+    default_study: Callable[[SearchRequest], str],
+    listener: Listener,
+) -> SearchRequest:
     """The request, which begins from the trainings that come with its spaces where it names no others.
 
+    A study that goes on keeps what it began from, whatever comes with its spaces now.
+
+    Args:
+        request: What is asked for.
+        workspace: Has the trainings, and the studies.
+        space: Of the networks.
+        default_study: Name of the study of a request that names none.
+        listener: Hears why a study begins without trainings although there are some.
+
     Raises:
-        InvalidValue: Networks are to be scored by trainings, and those that come with the space are of another one.
+        InvalidValue: Networks are to be scored by trainings, and those that come with the space are of another one, or
+            on several data of which none is named.
     """
+    from hwbench.studies.stored_settings import stored_settings
+
     wanted = request.evaluator == LEARNED
     if request.learn_from or request.evaluator not in (None, LEARNED, WITH_DATA):
         return request
-    found = coming_with(workspace, request.spaces)
-    if not found:
+    trainings = coming_with(workspace, request.spaces)
+    if not trainings:
         return request
+    learning = replace(request, learn_from=trainings)
+    stored = stored_settings(workspace.studies / (request.study or default_study(learning)), request.study_storage)
+    if stored and request.evaluator in (None, stored.get("evaluator")):
+        return learning
     try:
-        learned = learn_from(workspace, space, found)
-        if request.trains:
-            learned.check_unit(request.plan.evaluator)
-    except InvalidValue as error:  # the space was changed since, or it was trained otherwise
+        new_beginning(learning, learn_from(workspace, space, trainings))
+    except InvalidValue as error:  # the space was changed since, it was trained otherwise, or nothing names the data
         if wanted:
             raise
         listener.say(f"{error}; so the study begins without trainings")
         return request
-    return replace(request, learn_from=found)
+    return learning
 
 
 def _going_on(

@@ -404,3 +404,22 @@ def test_the_settings_hold_a_digest_for_each_space(workspace, union):
     result = ask(workspace, trials=2, measure=1)
     assert result.settings.spaces == {one.name: choices_digest(one) for one in union.members}
     assert result.settings.choices == choices_digest(union)
+
+
+def test_trainings_on_several_data_are_no_default_for_spaces_that_compete(workspace, union):
+    """Each space comes with trainings, on data of its own; more of them are of R(2+1)D."""
+    for one, number, data in zip(union.members, (6, 12), ("synthetic", "clips"), strict=True):
+        rows = [f'"{n.key}",12,0.{i:02},{data}' for i, n in zip(range(10, 10 + number), one.architectures())]
+        table = workspace.root / "search_spaces" / f"{one.name}.trained.csv"
+        table.write_text("\n".join(["architecture,epochs,top1,data", *rows]) + "\n")
+    keeper = Keeper()
+    assert ask(workspace, keeper).settings.evaluator == "entropy"
+    (told,) = [line for line in keeper.lines if line.endswith("; so the study begins without trainings")]
+    assert "say on which of them scores are predicted: --evaluator fitted --data clips" in told
+    for typed in ({"evaluator": "fitted"}, {"learn_from": tuple(f"{name}.trained.csv" for name in NAMES)}):
+        with pytest.raises(InvalidValue, match="say on which of them scores are predicted"):
+            ask(workspace, **typed)
+    fitted = ask(workspace, evaluator="fitted", data="clips").settings
+    again = Keeper()
+    assert ask(workspace, again, study=f"{X3D}-{R2PLUS1D}_local_int8_0.3ms_fitted").settings == fitted
+    assert not [line for line in again.lines if "begins without trainings" in line]
