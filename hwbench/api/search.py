@@ -112,6 +112,7 @@ def search(
     for one in known:
         tell_predictions(one, settings, listener, of_device=len(known) > 1)
     tell_feasible([*smaller, feasible], settings, listener)
+    request = _racing_again(request, workspace, name if stored else None, learned, listener)
     check_names(workspace, request, listener)  # loads Optuna and torch, which an impossible budget does not wait for
 
     from hwbench.studies.evaluators import get as get_evaluator
@@ -122,7 +123,6 @@ def search(
     settings = replace(settings, scoring=scoring_of(get_evaluator(settings.evaluator)))
     if stored:
         settings.check_same(stored, name)  # before a supernet is trained for it
-    request = _racing_on(request, workspace, learned)
     data = _data(request, workspace, listener)
     check_modality(data, feasible, listener)
     check_clips(data, feasible)
@@ -302,6 +302,34 @@ def _racing_on(request: SearchRequest, workspace: Workspace, learned: Learned | 
         videos = learned.videos if learned else ()
         data = videos[0] if len(videos) == 1 and not any(map(_is_folder, request.sources)) else ""
     return replace(request, data=data, evaluator=request.plan.evaluator) if data else request
+
+
+def _racing_again(
+    request: SearchRequest, workspace: Workspace, study: str | None, learned: Learned | None, listener: Listener
+) -> SearchRequest:
+    """The request as of ``_racing_on``, where a study that goes on has raced with the data of its last race.
+
+    Args:
+        request: What is asked for.
+        workspace: Has the studies.
+        study: Name of the study that goes on; None: it begins.
+        learned: What it begins from.
+        listener: Hears of data that are not the default.
+    """
+    from hwbench.reports.result import read_result
+
+    racing = _racing_on(request, workspace, learned)
+    if study is None or request.data is not None or request.reads or not request.plan.finalists:
+        return racing
+    try:
+        races = read_result(workspace, study).races
+    except HwbenchError:  # it was interrupted before it had a result, or that is damaged
+        return racing
+    data = next((race.data for race in races.values()), "")
+    if data in ("", racing.plan.data):
+        return racing
+    listener.say(f"study {study} races on the data of its last race, --data {shlex.quote(data)}")
+    return replace(request, data=data, evaluator=request.plan.evaluator)
 
 
 def _is_folder(source: str) -> bool:

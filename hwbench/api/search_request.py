@@ -120,7 +120,7 @@ class SearchRequest:
     data: str | None = option(
         default=None,
         help="For finalists, and for all evaluators but entropy: synthetic, synthetic:NAME, or a path; default: those "
-        "of the study, with fitted those of --learn-from, else synthetic.",
+        "of the study or of its last race, with fitted those of --learn-from, else synthetic.",
     )
     decoder: str = option(default=DECODER, help=DECODER_HELP)
     on_error: str = option(default=RAISE, choices=ON_ERROR, help="Unreadable videos: raise, skip or replace.")

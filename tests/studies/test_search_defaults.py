@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +16,7 @@ from hwbench.api.study_data import Fidelity, StudyData, _StepWatch, _TimedEnough
 from hwbench.api.training_forecast import TrainingForecast, race_epochs
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
-from hwbench.errors import InvalidValue
+from hwbench.errors import HwbenchError, InvalidValue
 from hwbench.reports import commands
 from hwbench.reports.result import read_result
 from hwbench.studies.left_out import LeftOut
@@ -251,6 +252,25 @@ def test_the_best_trained_networks_race(search, trained, monkeypatch):
     assert raced == [2]
     assert result.best.architecture == result.race.winner
     assert [line for line in keeper.lines if "and the race of the best 2 at most 4 min 00 s" in line]
+
+
+def test_a_study_whose_score_needs_no_data_races_again_on_the_data_of_its_last_race(search, workspace, tmp_path):
+    source = str(prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8)))
+    race = {"study": "raced", "evaluator": "entropy", "finalists": 2, "finalist_epochs": 1, "trials": 4}
+    first, same, untyped, unraced = search(data=source, **race), Keeper(), Keeper(), Keeper()
+    told = f"study raced races on the data of its last race, --data {source}"
+    search(same, data=source, **race)
+    assert told not in same.lines
+    again = search(untyped, **race)  # all of it is trained
+    assert (again.race.data, again.race.winner) == (source, first.race.winner)
+    assert told in untyped.lines
+    search(unraced, **race | {"finalists": 0, "finalist_epochs": 12})
+    assert told not in unraced.lines
+    search(data=source, **race)
+    Path(source).rename(tmp_path / "elsewhere")
+    with pytest.raises(HwbenchError, match=re.escape(source)):
+        search(**race | {"trials": 6})
+    assert read_result(workspace, "raced").trials == 4
 
 
 def test_what_a_damaged_study_holds_is_open():
