@@ -52,12 +52,12 @@ def convert_to_deployable_form(
 ) -> nn.Module:
     """A copy of a model, in eval mode, in which every efficient block has its deploy form.
 
-    The model is run once on the example, without gradients, to see the size of every block's input; it is left as it
-    was, training mode included. The copy takes inputs of the example's size only. A block that the example does not
-    reach, whose deploy form would lose hooks, a forward that was replaced or parametrisations, or which has no deploy
-    form that computes the same, as where layers inside of it were exchanged, stays in original form, which is logged;
-    ``conversion`` of the copy tells (a ``ConversionReport``). Whether a deploy form computes the same is seen on noise
-    of the example's size, in double precision.
+    The model is run once on a copy of the example, without gradients, to see the size of every block's input. Model and
+    example are left as they were, training mode included. The result takes inputs of the example's size only. A block
+    that the example does not reach, whose deploy form would lose hooks, a forward that was replaced or
+    parametrisations, or which has no deploy form that computes the same, as where layers inside of it were exchanged,
+    stays in original form, which is logged; ``conversion`` of the result tells (a ``ConversionReport``). Whether a
+    deploy form computes the same is seen on noise of the example's size, in double precision.
 
     Args:
         model: Any module with efficient blocks in it, or an efficient block.
@@ -190,7 +190,8 @@ def _shapes(
     try:
         model.eval()
         with torch.no_grad():
-            model(*args, **kwargs)
+            own_args, own_kwargs = pytree.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
+            model(*own_args, **own_kwargs)
     finally:
         for hook in hooks:
             hook.remove()

@@ -106,9 +106,9 @@ def transmute_model(
     Args:
         model: Any module. If it is itself exchanged, the block is in ``model`` of the result.
         target_device: Whose blocks: ``mobile_cpu``.
-        example_input: One tensor, or a tuple of positional arguments: the whole model is run on it before and after, in
-            double precision and evaluation. With it, layers are also grouped in those parts of a model that can be
-            traced where the whole cannot.
+        example_input: One tensor, or a tuple of positional arguments; left as it is. The whole model is run on it
+            before and after, in double precision and evaluation. With it, layers are also grouped in those parts of a
+            model that can be traced where the whole cannot.
         dry_run: Only report.
 
     Raises:
@@ -379,7 +379,7 @@ def _check_forward(model: nn.Module, exchanged: set[nn.Module]) -> None:
 def _run(model: nn.Module, example: torch.Tensor | tuple[Any, ...]) -> Any:
     """The output of a copy in double precision and evaluation."""
     args = example if isinstance(example, tuple) else (example,)
-    exact = [a.detach().to("cpu", torch.float64) if _is_float(a) else copy.deepcopy(a) for a in args]
+    exact = [a.detach().to("cpu", torch.float64, copy=True) if _is_float(a) else copy.deepcopy(a) for a in args]
     with torch.no_grad(), fixed_dtype_refused(type(model).__name__):
         return doubled(model)(*exact)
 

@@ -1,5 +1,6 @@
 """Whole models, also foreign ones, to deploy form; the flow of 2021 from end to end."""
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -227,6 +228,23 @@ def test_training_modes_are_given_back() -> None:
     assert model.first.kernel.training
     assert not model.first.kernel.bn.training
     assert torch.equal(model.first.kernel.bn.running_mean, statistics)
+
+
+def test_the_example_is_left_as_it_is(clip: torch.Tensor) -> None:
+    class InPlace(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = Conv3dPwBnAct(3, 3)
+
+        def forward(self, x: torch.Tensor, others: list[torch.Tensor], *, mean: torch.Tensor) -> torch.Tensor:
+            x -= mean.neg_()
+            return self.block(x) + others[0].relu_()
+
+    model, arguments = InPlace().eval(), (clip, [torch.randn_like(clip)], torch.randn(3, 1, 1, 1))
+    before = copy.deepcopy(arguments)
+    deployed = convert_to_deployable_form(model, arguments[:2], {"mean": arguments[2]})
+    assert deployed.conversion.converted == ("block",)
+    torch.testing.assert_close(arguments, before, rtol=0, atol=0)
 
 
 def test_a_block_on_two_sizes_is_refused() -> None:

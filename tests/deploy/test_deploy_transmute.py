@@ -123,6 +123,23 @@ def test_the_root_a_dry_run_and_hooks() -> None:
         transmute_model(model, "mobile_gpu")
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_example_is_left_as_it_is(dtype: torch.dtype) -> None:
+    class InPlace(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv3d(4, 4, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x -= 0.45
+            return self.conv(x)
+
+    x = torch.randn(1, 4, 3, 5, 6, dtype=dtype)
+    before = x.clone()
+    assert transmute_model(InPlace(), example_input=x).replaced == {"conv": "Conv3dPwBnAct"}
+    assert torch.equal(x, before)
+
+
 def test_a_vanilla_network() -> None:
     torch.manual_seed(0)
     model = create_x3d(num_classes=3, depth_factor=0.4, width_factor=1.0, head_width=64).eval()
