@@ -202,6 +202,8 @@ def binary(call: Call) -> Value:
 
 def combined(call: Call, name: str, operands: list[Any], alpha: float = 1.0) -> Value:
     """Two operands, values or constants, as the result of a call; the second one times ``alpha``."""
+    if len(call.shape) > 5:
+        operands = [Plain(call.natural(x), x.shape) if isinstance(x, Clip) else x for x in operands]
     clips = [x for x in operands if isinstance(x, Clip)]
     if not clips:
         if len(call.shape) == 5:

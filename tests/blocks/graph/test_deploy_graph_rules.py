@@ -158,6 +158,8 @@ POINTWISE: dict[str, nn.Module] = {
     "divided by constants": Does(lambda x: (x - WIDTHS) / WIDTHS + x / torch.arange(3, 13)),
     "constants times alpha": Does(lambda x: torch.sub(x, WIDTHS, alpha=0.3) + torch.rsub(x, WIDTHS, alpha=0.7)),
     "broadcast": Does(lambda x: x.mean((2, 3, 4), True).expand_as(x)),
+    "broadcast to six axes": Does(lambda x: (torch.stack([x, x.relu()], 1) * x[:, :, :1]).flatten(1)),
+    "broadcast to seven axes": Does(lambda x: (x - x[:, None, None].relu()).flatten(1)),
 }  # fmt: skip
 SHAPING: dict[str, nn.Module] = {
     "cat of channels": Does(lambda x, a, b: torch.cat([a(x), b(x), x], 1), CONV(4, 3, 1), CONV(4, 5, 3, padding=1)),
