@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import logging
 from collections import defaultdict
@@ -18,6 +17,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 from torch.utils import _pytree as pytree
 
 from hwbench.blocks.base import EfficientBlock
+from hwbench.blocks.copies import copied
 from hwbench.blocks.double_precision import doubled, is_of_dtypes
 from hwbench.errors import UnsupportedModule
 from hwbench.specs import AUTO
@@ -66,8 +66,8 @@ def convert_to_deployable_form(
         variant: Layout of convolutions over time and space.
 
     Raises:
-        UnsupportedModule: The model has no efficient block, no block can be converted, or one is run on inputs of
-            several sizes.
+        UnsupportedModule: The model has no efficient block, no block can be converted, one is run on inputs of
+            several sizes, or the model holds something that cannot be copied.
         UnknownName: No such variant.
     """
     blocks = _blocks(model)
@@ -79,7 +79,7 @@ def convert_to_deployable_form(
     args = example_input if isinstance(example_input, tuple) else (example_input,)
     shapes = _shapes(model, blocks, args, dict(example_kwargs or {}))
     converted, kept = [], {}
-    memo: dict[int, Any] = {}
+    deploy_forms: dict[int, nn.Module] = {}
     for name, block in blocks.items():
         found, reason = shapes.get(block, []), _altered(block)
         if not found or reason is not None:
@@ -92,13 +92,12 @@ def convert_to_deployable_form(
         elif (reason := _difference(block, found[0], variant)) is not None:
             kept[name] = reason
         else:
-            memo[id(block)] = block.deployable(found[0], variant)
+            deploy_forms[id(block)] = block.deployable(found[0], variant)
             converted.append(name)
     report = ConversionReport(tuple(converted), kept)
     if not converted:
         raise UnsupportedModule(str(report))
-    # A deepcopy that finds a deploy form in its memo takes it in the place of the block, shared uses included.
-    deployed: nn.Module = copy.deepcopy(model, memo).eval()
+    deployed = copied(model, deploy_forms).eval()  # shared uses of a block become shared uses of its deploy form
     deployed.conversion = report  # type: ignore[assignment]
     log.log(logging.WARNING if kept else logging.INFO, "%s", report)
     return deployed

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 from hwbench.blocks import EfficientBlock
 from hwbench.deploy import convert_to_deployable_form, transmute_model
@@ -121,6 +122,17 @@ def test_the_root_a_dry_run_and_hooks() -> None:
         transmute_model(model)
     with pytest.raises(UnknownName, match="mobile_cpu"):
         transmute_model(model, "mobile_gpu")
+
+
+def test_a_pruned_model() -> None:
+    model = nn.Sequential(nn.Conv3d(4, 4, 3, padding=1), nn.ReLU(), nn.Conv3d(4, 4, 1))
+    prune.l1_unstructured(model[0], "weight", 0.5)
+    model.last, x = [model(torch.randn(1, 4, 3, 5, 6))], torch.randn(1, 4, 3, 5, 6)
+    assert "2" in transmute_model(model, dry_run=True).replaced
+    assert "2" in transmute_model(model, example_input=x).replaced
+    deployed = convert_to_deployable_form(model, x)
+    with torch.no_grad():
+        torch.testing.assert_close(deployed(x), model.eval()(x), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

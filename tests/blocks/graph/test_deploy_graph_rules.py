@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import prune
 
 from hwbench.blocks.graph import rules
 from hwbench.blocks.graph.convolution import Convolution3d
@@ -365,6 +366,20 @@ def test_the_model_stays_and_the_result_has_the_dtype_of_the_example() -> None:
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in before.items())
     assert {value.dtype for value in deployed.state_dict().values()} == {torch.float32}
     assert not any(parameter.requires_grad for parameter in deployed.parameters())
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning", "ignore:The tensor attribute:UserWarning")
+@pytest.mark.parametrize(
+    "changed", [lambda conv: prune.l1_unstructured(conv, "weight", 0.5), nn.utils.weight_norm, nn.utils.spectral_norm]
+)
+def test_weights_that_a_hook_computes(changed: Callable[[nn.Module], object]) -> None:
+    model = nn.Sequential(CONV(4, 5, 3, padding=1), nn.ReLU())
+    changed(model[0])
+    clip = torch.randn(1, 4, 5, 9, 10)
+    model(clip).sum().backward()
+    deployed = deploy_graph(model.eval(), clip)
+    with torch.no_grad():
+        torch.testing.assert_close(deployed(frames_to_batch(clip)), model(clip), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("variant", ["shift-add", "one-hot"])
