@@ -144,6 +144,11 @@ class Rewriter:
         name = name_of(node)
         if name == _ASSERTION:
             return  # of a tensor before it is converted; nothing takes its result
+        if any(map(_is_symbolic, pytree.tree_leaves(node.meta.get("val")))):
+            raise UnsupportedModule(
+                f"{described(node)}: its size depends on values; index with numbers, as torch.tensor([0, 2, 3]), "
+                "in place of a mask"
+            )
         if name not in rules:
             raise UnsupportedModule(
                 f"{described(node)}: the operation has no rule, so the model cannot be deployed as it is "
@@ -259,6 +264,12 @@ def _computed(node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         raise UnsupportedModule(f"{described(node)}: it draws random numbers, also in eval mode")
     assert callable(node.target)
     return node.target(*args, **kwargs)
+
+
+def _is_symbolic(value: object) -> bool:
+    """Whether an export knows no number for a value, or for a size of it."""
+    sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
+    return any(isinstance(size, torch.SymInt | torch.SymBool) for size in sizes)
 
 
 def _line(error: BaseException) -> str:

@@ -323,6 +323,7 @@ def test_frames_that_a_strided_convolution_needs(frames: int, stride: int, kerne
         (Does(lambda x: x.float().softmax(1).type_as(x)), "a conversion to torch.float32 is not covered: leave it out"),
         (Does(lambda x: x.int().to(x)), "a conversion to torch.int32 is not covered"),
         (Does(lambda x: x if x.sum() > 0 else -x), "torch.export cannot follow"),
+        (Does(lambda x: x[:, torch.tensor([True, False, True, True])]), r"index.Tensor.* on 1x4x5x9x10, 4: its size"),
     ],
 )
 def test_what_has_no_rule_is_refused_with_its_name_and_place(model: nn.Module, said: str) -> None:
