@@ -189,6 +189,8 @@ def attention(call: Call) -> Value:
     q, k, v, mask = call["query"], call["key"], call["value"], call.constant("attn_mask")
     if any(isinstance(x, torch.Tensor) for x in (q, k, v)):
         call.refuse("query, key and value must depend on the input")
+    if call["dropout_p"]:
+        call.refuse("it draws random numbers, also in eval mode; pass dropout_p=self.p if self.training else 0.0")
     if call["enable_gqa"]:
         call.refuse("groups of queries that share a key are not covered")
     length, keys = q.shape[-2], k.shape[-2]

@@ -59,8 +59,8 @@ def deploy_graph(
 
     Raises:
         UnsupportedModule: An operation has no rule, or not for these arguments, or ``torch.export`` cannot follow the
-            model, or the model cannot be copied, or its forward fixes a dtype; the message names the operation, its
-            place in the model and the shape of its input.
+            model, or the model cannot be copied, or its forward fixes a dtype or reads a buffer that it changes; the
+            message names the operation, its place in the model and the shape of its input.
         InvalidValue: The example is no clip, the model does not take it, or a lazy layer has no weights yet.
         ParityFailed: The rewritten model computes something else than the model: a defect, and nothing is returned.
     """
@@ -77,13 +77,22 @@ def deploy_graph(
         expected = _answer(original, clips, several=result is RewriteResult.FOLDED)
         if result is RewriteResult.FOLDED:
             expected = [frames_to_batch(one) if one.dim() == 5 else one for one in expected]
-        rewriter = Rewriter(exported(original, clips), variant, result)
+        program = exported(original, clips)
+        rewriter = Rewriter(program, variant, result)
         deployed = rewriter.deployed()
         others = ", ".join(dict.fromkeys(rewriter.others_rules))
         with blaming(others, on="the rewritten model") if others else nullcontext():
             answers = pytree.tree_leaves(deployed(*map(frames_to_batch, clips)))
-        for wanted, got in zip(expected, answers, strict=True):
-            _prove(wanted, got, others)
+        try:
+            for wanted, got in zip(expected, answers, strict=True):
+                _prove(wanted, got, others)
+        except ParityFailed as error:
+            if changed := ", ".join(program.graph_signature.buffers_to_mutate.values()):
+                raise UnsupportedModule(
+                    f"{type(model).__name__}: its forward changes {changed}, so that two calls differ; change buffers "
+                    "in training alone, where self.training"
+                ) from error
+            raise
     return deployed.to(examples[0].dtype)
 
 

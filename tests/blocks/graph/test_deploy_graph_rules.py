@@ -324,10 +324,32 @@ def test_frames_that_a_strided_convolution_needs(frames: int, stride: int, kerne
         (Does(lambda x: x.int().to(x)), "a conversion to torch.int32 is not covered"),
         (Does(lambda x: x if x.sum() > 0 else -x), "torch.export cannot follow"),
         (Does(lambda x: x[:, torch.tensor([True, False, True, True])]), r"index.Tensor.* on 1x4x5x9x10, 4: its size"),
+        (Does(lambda x: F.scaled_dot_product_attention(*[x[:, :, 0]] * 3, dropout_p=0.1)), "attention.*random numbers"),
     ],
 )
 def test_what_has_no_rule_is_refused_with_its_name_and_place(model: nn.Module, said: str) -> None:
     with pytest.raises(UnsupportedModule, match=said):
+        deploy_graph(model, torch.zeros(1, 4, 5, 9, 10))
+
+
+def test_a_forward_that_reads_a_buffer_it_changes_is_refused() -> None:
+    class Smoothed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(1, 4, 1, 1, 1))
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            if self.decay < 1:
+                self.mean.mul_(self.decay).add_(x.mean((2, 3, 4), keepdim=True))
+            return x - self.mean
+
+    model = Smoothed()
+    model.decay = 1.0
+    deploy_graph(model, torch.zeros(1, 4, 5, 9, 10))
+    model.decay = 0.5
+    with pytest.raises(UnsupportedModule, match="Smoothed: its forward changes mean, calls, so that two calls differ"):
         deploy_graph(model, torch.zeros(1, 4, 5, 9, 10))
 
 
