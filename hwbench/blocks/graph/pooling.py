@@ -108,10 +108,8 @@ def avg_pool(call: Call) -> Value:
 
 
 def _pooled(call: Call, make: Make) -> Value:
-    x = call.tensor()
+    x = _batched(call)
     if isinstance(x, Plain):
-        if len(x.shape) != 4:
-            call.refuse("a tensor (N, C, H, W) is expected")
         windows = Windows.of(call, 2)
         _whole(call, windows, x.shape[2:], call.shape[2:])
         return call.result(call.emit(windows.over_pictures(make, 0, 1, x.shape[1]), x))
@@ -127,6 +125,15 @@ def _pooled(call: Call, make: Make) -> Value:
     return Clip(call.emit(OverTime(time, between, out), node), out)
 
 
+def _batched(call: Call) -> Clip | Plain:
+    """The input of a pooling; torch also takes one without the axis of the batch."""
+    x = call.tensor()
+    axes, names = (5, "N, C, T, H, W") if "pool3d" in str(call.node.target) else (4, "N, C, H, W")
+    if len(x.shape) != axes:
+        call.refuse(f"a tensor ({names}) is expected")
+    return x
+
+
 def _whole(call: Call, windows: Windows, before: Sequence[int], after: Sequence[int]) -> None:
     """Refuses windows that hang over the end, and padding where there is no window."""
     if [windows.size(axis, size) for axis, size in enumerate(before)] != list(after):
@@ -139,7 +146,7 @@ def _whole(call: Call, windows: Windows, before: Sequence[int], after: Sequence[
       "aten.adaptive_avg_pool2d.default", "aten.adaptive_max_pool2d.default")  # fmt: skip
 def adaptive_pool(call: Call) -> Value | tuple[Value, ...]:
     """To sizes that divide the input's: a pooling with windows side by side."""
-    x, largest = call.tensor(), "max" in str(call.node.target)
+    x, largest = _batched(call), "max" in str(call.node.target)
     before, after = x.shape[2:], call.shape[2:]
     if any(size % wanted for size, wanted in zip(before, after, strict=True)):
         call.refuse(f"pooling to {'x'.join(map(str, after))}, which does not divide the input, is not covered")

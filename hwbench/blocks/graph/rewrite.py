@@ -61,13 +61,15 @@ def deploy_graph(
         UnsupportedModule: An operation has no rule, or not for these arguments, or ``torch.export`` cannot follow the
             model, or the model cannot be copied, or its forward fixes a dtype or reads a buffer that it changes; the
             message names the operation, its place in the model and the shape of its input.
-        InvalidValue: The example is no clip, the model does not take it, or a lazy layer has no weights yet.
+        InvalidValue: The example is no clip of floats, the model does not take it, or a lazy layer has no weights yet.
         ParityFailed: The rewritten model computes something else than the model: a defect, and nothing is returned.
     """
     examples = (example,) if isinstance(example, torch.Tensor) else example
     for one in examples:
         if one.dim() != 5:
             raise InvalidValue(f"deploy_graph: expected a clip (N, C, T, H, W), got shape {tuple(one.shape)}")
+        if not one.is_floating_point():
+            raise InvalidValue(f"deploy_graph: expected a clip of floats, as clip.float(), got {one.dtype}")
     if lazy := uninitialised(model):
         raise InvalidValue(f"{type(model).__name__}: {lazy[0]} has no values yet; run a clip through it first")
     original = doubled(model)
@@ -145,7 +147,12 @@ class Rewriter:
     def _visit(self, node: fx.Node) -> None:
         if name_of(node) == "getitem":
             source, index = node.args
-            self._values[node] = self.resolved(source)[index]
+            assert isinstance(source, fx.Node)
+            assert isinstance(index, int)
+            results = self.resolved(source)
+            if index >= len(results):
+                raise UnsupportedModule(f"{described(source)}: its result {index} is not covered, result 0 is")
+            self._values[node] = results[index]
             return
         if all(self.is_constant(source) for source in node.all_input_nodes):
             self._values[node] = _computed(node, self.resolved(node.args), self.resolved(node.kwargs))

@@ -182,6 +182,8 @@ def pad(call: Call) -> Value:
         call.refuse(f"padding of mode {call['mode']} is not covered")
     x, amounts = call.tensor(), list(call["pad"])
     value = float(call["value"] or 0.0)
+    if not any(amounts):
+        return x
     if min(amounts) < 0:
         call.refuse("negative padding is not covered")
     if isinstance(x, Plain):
@@ -190,7 +192,7 @@ def pad(call: Call) -> Value:
     if any(by_axis.get("N", ())):
         call.refuse("padding of the batch is not covered")
     pairs = [by_axis.get(axis, (0, 0)) for axis in "CTHW"]
-    return call.result(call.emit(Pad(x.spec, pairs, value), x), x.order) if any(map(any, pairs)) else x
+    return call.result(call.emit(Pad(x.spec, pairs, value), x), x.order)
 
 
 @rule("aten.copy.default")

@@ -177,6 +177,7 @@ SHAPING: dict[str, nn.Module] = {
     "channels last": Does(lambda x, linear: linear(x.permute(0, 2, 3, 4, 1)).mean((1, 2, 3)), nn.Linear(4, 3)),
     "softmax": Does(lambda x: x.mean((2, 3, 4)).softmax(1)),
     "zeros": Does(lambda x: F.pad(x, (1, 0, 0, 2, 2, 0))),
+    "no padding": Does(lambda x: F.pad(x, ()) + F.pad(x, (0, 0)).relu()),
     "padding with a number": Does(lambda x: F.pad(x, (1, 0, 0, 2, 1, 1), value=1.5)),
     "pictures": Does(by_picture, nn.Conv2d(4, 6, 3, 2, 1), nn.BatchNorm2d(6), nn.MaxPool2d(3, 2, 1)),
     "pictures and back": Does(back_to_clips, nn.Conv2d(4, 4, 3, 2, 1)),
@@ -325,6 +326,10 @@ def test_frames_that_a_strided_convolution_needs(frames: int, stride: int, kerne
         (Does(lambda x: x if x.sum() > 0 else -x), "torch.export cannot follow"),
         (Does(lambda x: x[:, torch.tensor([True, False, True, True])]), r"index.Tensor.* on 1x4x5x9x10, 4: its size"),
         (Does(lambda x: F.scaled_dot_product_attention(*[x[:, :, 0]] * 3, dropout_p=0.1)), "attention.*random numbers"),
+        (Does(lambda x: F.adaptive_max_pool3d(x, 1, True)[1]), "adaptive_max_pool3d.*result 1 is not covered"),
+        (Does(lambda x: F.avg_pool3d(x[0], 2)), r"avg_pool3d.* on 4x5x9x10: a tensor \(N, C, T, H, W\) is expected"),
+        (Does(lambda x: F.adaptive_avg_pool3d(x[0], 1)), "4x5x9x10: a tensor"),
+        (Does(lambda x: F.adaptive_max_pool2d(x[0, 0], 1)), r"5x9x10: a tensor \(N, C, H, W\) is expected"),
     ],
 )
 def test_what_has_no_rule_is_refused_with_its_name_and_place(model: nn.Module, said: str) -> None:
@@ -356,6 +361,8 @@ def test_a_forward_that_reads_a_buffer_it_changes_is_refused() -> None:
 def test_what_is_no_clip_or_not_taken_is_an_error() -> None:
     with pytest.raises(InvalidValue, match="expected a clip"):
         deploy_graph(CONV(4, 4, 1), torch.zeros(1, 4, 9, 10))
+    with pytest.raises(InvalidValue, match=r"expected a clip of floats, as clip.float\(\), got torch.uint8"):
+        deploy_graph(CONV(4, 4, 1), torch.zeros(1, 4, 5, 9, 10, dtype=torch.uint8))
     with pytest.raises(InvalidValue, match="LazyConv3d: weight has no values yet; run a clip through it first"):
         deploy_graph(nn.LazyConv3d(4, 1), torch.zeros(1, 3, 2, 8, 8))
     with pytest.raises(InvalidValue, match="does not take a clip of 1x3x5x9x10"):
