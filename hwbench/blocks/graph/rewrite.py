@@ -59,8 +59,9 @@ def deploy_graph(
 
     Raises:
         UnsupportedModule: An operation has no rule, or not for these arguments, or ``torch.export`` cannot follow the
-            model, or the model cannot be copied, or its forward fixes a dtype or reads a buffer that it changes; the
-            message names the operation, its place in the model and the shape of its input.
+            model, or the model cannot be copied, or its forward fixes a dtype, reads a buffer that it changes, or takes
+            a limit of double precision from ``torch.finfo(x.dtype)``; the message names the operation, its place in the
+            model and the shape of its input.
         InvalidValue: The example is no clip of floats, the model does not take it, or a lazy layer has no weights yet.
         ParityFailed: The rewritten model computes something else than the model: a defect, and nothing is returned.
     """
@@ -80,6 +81,7 @@ def deploy_graph(
         if result is RewriteResult.FOLDED:
             expected = [frames_to_batch(one) if one.dim() == 5 else one for one in expected]
         program = exported(original, clips)
+        _refuse_limits_of_float64(program, examples[0].dtype)
         rewriter = Rewriter(program, variant, result)
         deployed = rewriter.deployed()
         others = ", ".join(dict.fromkeys(rewriter.others_rules))
@@ -280,6 +282,47 @@ def _computed(node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         raise UnsupportedModule(f"{described(node)}: it draws random numbers, also in eval mode")
     assert callable(node.target)
     return node.target(*args, **kwargs)
+
+
+def _refuse_limits_of_float64(program: torch.export.ExportedProgram, dtype: torch.dtype) -> None:
+    """Raises UnsupportedModule for a constant from ``torch.finfo(x.dtype)``, which the export takes from float64.
+
+    In fp32 such a number is infinite or 0; ``eps`` is a smaller one than the model has.
+    """
+    held = torch.promote_types(dtype, torch.float32)  # a number that fp32 holds is no limit of float64, also for fp16
+    if held == torch.float64:
+        return
+    constants = {
+        spec.arg.name: program.constants[spec.target]
+        for spec in program.graph_signature.input_specs
+        if spec.kind == InputKind.CONSTANT_TENSOR
+    }
+    for node in program.graph.nodes:
+        if node.op != "call_function":
+            continue
+        for argument in pytree.tree_leaves((node.args, node.kwargs)):
+            number = constants.get(argument.name) if isinstance(argument, fx.Node) else argument
+            if isinstance(number, float):
+                number = torch.tensor(number, dtype=torch.float64)
+            if isinstance(number, torch.Tensor) and (field := _limit(number, held)):
+                raise UnsupportedModule(
+                    f"{described(node)}: its forward takes a limit of double precision, in which hwbench exports; "
+                    f"write torch.finfo(torch.float32).{field} in place of torch.finfo(x.dtype).{field}"
+                )
+
+
+def _limit(numbers: torch.Tensor, held: torch.dtype) -> str | None:
+    """The field of ``torch.finfo`` from which numbers come that a dtype does not hold."""
+    if numbers.dtype != torch.float64:
+        return None
+    beyond = numbers[numbers.isfinite() & ~numbers.to(held).isfinite()]
+    if beyond.numel():
+        return "min" if float(beyond[0]) < 0 else "max"
+    if numbers.numel() != 1:  # values far below the others may well become 0
+        return None
+    if float(numbers) == torch.finfo(torch.float64).eps:
+        return "eps"
+    return "tiny" if float(numbers) and not float(numbers.to(held)) else None
 
 
 def _is_symbolic(value: object) -> bool:

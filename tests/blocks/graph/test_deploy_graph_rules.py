@@ -337,6 +337,23 @@ def test_what_has_no_rule_is_refused_with_its_name_and_place(model: nn.Module, s
         deploy_graph(model, torch.zeros(1, 4, 5, 9, 10))
 
 
+@pytest.mark.parametrize(
+    ("field", "function"),
+    [
+        ("min", lambda x: x + (1 - torch.eye(10).to(x)[0]) * torch.finfo(x.dtype).min),
+        ("min", lambda x: x + torch.tensor([0, torch.finfo(x.dtype).min], dtype=x.dtype)[:1]),
+        ("max", lambda x: x.clamp(max=torch.finfo(x.dtype).max)),
+        ("tiny", lambda x: torch.log(x.relu() + torch.finfo(x.dtype).tiny)),
+        ("eps", lambda x: x / (x.abs() + torch.finfo(x.dtype).eps)),
+    ],
+)
+def test_a_limit_of_double_precision_is_refused(field: str, function: Callable[..., torch.Tensor]) -> None:
+    clip = torch.randn(1, 4, 5, 9, 10)
+    with pytest.raises(UnsupportedModule, match=rf"aten.* on .*write torch.finfo\(torch.float32\).{field} in"):
+        deploy_graph(Does(function), clip)
+    deploy_graph(Does(lambda x: (x + 1e-12).clamp(min=-1e9, max=float("inf"))), clip.half())
+
+
 def test_a_forward_that_reads_a_buffer_it_changes_is_refused() -> None:
     class Smoothed(nn.Module):
         def __init__(self) -> None:
