@@ -287,7 +287,7 @@ def _computed(node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 def _refuse_limits_of_float64(program: torch.export.ExportedProgram, dtype: torch.dtype) -> None:
     """Raises UnsupportedModule for a constant from ``torch.finfo(x.dtype)``, which the export takes from float64.
 
-    In fp32 such a number is infinite or 0; ``eps`` is a smaller one than the model has.
+    In fp32 such a number is infinite or 0.
     """
     held = torch.promote_types(dtype, torch.float32)  # a number that fp32 holds is no limit of float64, also for fp16
     if held == torch.float64:
@@ -320,8 +320,6 @@ def _limit(numbers: torch.Tensor, held: torch.dtype) -> str | None:
         return "min" if float(beyond[0]) < 0 else "max"
     if numbers.numel() != 1:  # values far below the others may well become 0
         return None
-    if float(numbers) == torch.finfo(torch.float64).eps:
-        return "eps"
     return "tiny" if float(numbers) and not float(numbers.to(held)) else None
 
 
