@@ -330,11 +330,33 @@ def test_what_another_hour_changes_is_told_by_rows_that_were_measured_anew():
 
 def test_a_quiet_hour_and_few_rows_tell_nothing_of_the_next_hour():
     assert between_runs(occasions(0, hour=0.0)) == BETWEEN_RUNS
-    assert between_runs(occasions(0, hour=0.05, parts=PARTS[:9])) == BETWEEN_RUNS
-    assert between_runs(occasions(0, hour=0.05, parts=PARTS[:10])) > 2 * BETWEEN_RUNS
+    # what all rows share takes one of eleven degrees
+    assert between_runs(occasions(0, hour=0.05, parts=PARTS[:10])) == BETWEEN_RUNS
+    assert between_runs(occasions(0, hour=0.05, parts=PARTS[:11])) > 2 * BETWEEN_RUNS
     assert between_runs([]) == BETWEEN_RUNS
     # two sessions of an occasion hardly tell their spread
     assert between_runs(occasions(0, hour=0.05, sessions=2)) == BETWEEN_RUNS
+
+
+@pytest.mark.parametrize("anchors", [2, 3, 4, 5, 6, 9, 20])
+def test_what_another_hour_changes_is_told_by_a_few_anchors_on_many_days(anchors):
+    rng = np.random.default_rng(anchors)
+    found = []
+    for _ in range(40):
+        days = np.cumsum(rng.normal(0, 0.05, size=2 + 40 // anchors))
+        rows = [
+            {day: LatencyStats.of([Session((centre,))] * 3) for day, centre in enumerate(np.exp(days + own))}
+            for own in rng.normal(0, 0.02, size=(anchors, len(days)))
+        ]
+        found.append(between_runs(rows))
+    assert np.mean(found) == pytest.approx(0.02, rel=0.12)
+
+
+def test_rows_that_were_measured_anew_alone_tell_nothing_of_the_next_hour():
+    several = list(occasions(0, hour=0.05))
+    alone = [{2 * number: row[0], 2 * number + 1: row[1]} for number, row in enumerate(several, 1)]
+    assert between_runs(alone) == BETWEEN_RUNS
+    assert between_runs([*several, *alone]) == between_runs(several)
 
 
 def test_what_all_rows_share_on_a_day_is_no_scatter_of_theirs():
