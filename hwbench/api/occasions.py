@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 from hwbench.api.listener import Listener
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _PUBLISHED = -1
 # Anchors that differ by more than this from what all together say are named.
 _TOLD = 0.02
+# Tables have four digits.
+_DIGITS = 6e-4
 
 
 @dataclass(frozen=True)
@@ -54,13 +57,16 @@ def on_one_scale(
 ) -> OneScale:
     """Joins rows of different occasions on the scale of the occasion of most of them, by what was measured on several.
 
+    Rows of another store have an occasion of their own, which those that both stores measured tie to the others. Where
+    they are the most, whole networks of theirs stay as published: those that this store measured since would agree with
+    its occasions by construction, and tie nothing.
+
     Args:
         rows: Rows from the store, each with its build.
         log: The occasions of the store.
         published: The table as it was before.
         kept: Rows of it that stand in place of those of the store, or that it has none of.
     """
-    before = {row.workload: row.stats for row in published or () if row.stats is not None} if kept else {}
     stays = {row.workload for row in kept}
     own = {workload: row for workload, (row, _) in rows.items() if workload not in stays}
     occasion = {w: log.of_rows[w, build] for w, (_, build) in rows.items() if (w, build) in log.of_rows}
@@ -70,39 +76,122 @@ def on_one_scale(
             continue
         if workload in stays and row.role is not Role.NETWORK:
             continue  # another store measured it since, maybe for its change beside the others
-        known = dict(log.several.get((workload, build)) or {occasion[workload]: row.stats})
-        several[workload] = known | ({_PUBLISHED: before[workload]} if workload in before else {})
+        several[workload] = dict(log.several.get((workload, build)) or {occasion[workload]: row.stats})
     counts = Counter(occasion[workload] for workload in several if workload in own)
-    counts[_PUBLISHED] += len(kept)
+    elsewhere = list[LatencyRow]()
+    for row in kept:
+        if (earlier := _earlier(row, log)) is None:
+            elsewhere.append(row)
+            continue
+        at, own[row.workload] = earlier.occasion, earlier.row
+        occasion[row.workload], several[row.workload] = at, earlier.several
+        counts[at] += 1
+    counts[_PUBLISHED] += len(elsewhere)
     counts = +counts
     if not counts or (set(counts) == {_PUBLISHED}):
-        plain = (*own.values(), *kept)
+        plain = (*own.values(), *elsewhere)
         return OneScale(plain, published.scale if published and kept else None, None, {})
     reference = max(counts, key=lambda at: (counts[at], at))
+    before = _of_elsewhere(published, log) if published and elsewhere else {}
+    if published and elsewhere and not before.keys() & several.keys():
+        # No row tells by itself that it is of another store, as where both measured on one day.
+        before = {row.workload: row for row in published} if reference == _PUBLISHED else {}
+    for workload in before.keys() & several.keys():
+        if (stats := before[workload].stats) is not None:
+            several[workload][_PUBLISHED] = stats
     workloads = list(several)
     between = {_PUBLISHED: published.between_runs} if published else None
     shifts = occasion_shifts([several[workload] for workload in workloads], reference, between)
     latest = max(shifts.by_occasion)
-    joined = [_brought(row, shifts.by_occasion.get(occasion.get(w, reference))) for w, row in own.items()]
-    aside = shifts.by_occasion.get(_PUBLISHED)
+    joined = {w: _brought(row, shifts.by_occasion.get(occasion.get(w, reference))) for w, row in own.items()}
+    aside = shifts.by_occasion.get(_PUBLISHED) or _scale_of(published, joined)
+    if reference == _PUBLISHED:
+        joined |= {w: before[w] for w in joined.keys() & before.keys() if before[w].role is Role.NETWORK}
     moved = {workloads[row]: value for row, value in shifts.moved(latest).items()}
     return OneScale(
-        rows=(*joined, *(_brought(row, aside) for row in kept)),
-        scale=_scale(shifts, latest, log.ended_at[latest] if latest >= 0 else None, published),
+        rows=(*joined.values(), *(_brought(row, aside) for row in elsewhere)),
+        scale=_scale(shifts, latest, log, published, joined),
         shifts=shifts,
-        moved={workload: value for workload, value in moved.items() if rows[workload][0].role is Role.NETWORK},
+        moved={workload: value for workload, value in moved.items() if Role.of(workload) is Role.NETWORK},
     )
 
 
-def _scale(shifts: OccasionShifts, latest: int, ended: datetime | None, published: LatencyTable | None) -> Scale | None:
-    if ended is None:
-        return published.scale if published else None
-    day, aside = published.scale if published else None, shifts.by_occasion.get(_PUBLISHED)
-    if day is not None and aside is not None and day.at > Scale.now(ended):
-        return replace(day, factor=aside.factor * day.factor, low=aside.low * day.low, high=aside.high * day.high)
+@dataclass(frozen=True)
+class _Earlier:
+    """A published row that this store measured before it began to measure it anew.
+
+    Args:
+        row: With the latency as it was on its occasion.
+        occasion: Of most of its sessions.
+        several: Its latency on each occasion of the attempts before the present one.
+    """
+
+    row: LatencyRow
+    occasion: int
+    several: dict[int, LatencyStats]
+
+
+def _earlier(row: LatencyRow, log: OccasionLog) -> _Earlier | None:
+    """A published row by what this store has of it from before; None: it is of another store."""
+    if row.stats is None or row.measured_on not in log.days.get(row.workload, ()):
+        return None
+    for attempts in [those for (workload, _), those in log.earlier.items() if workload == row.workload]:
+        for occasion, stats in reversed(attempts):
+            if (stats.num_sessions, stats.num_samples) == (row.stats.num_sessions, row.stats.num_samples):
+                return _Earlier(row.times(stats.median_s / row.stats.median_s), occasion, dict(attempts))
+    return None
+
+
+def _of_elsewhere(published: LatencyTable, log: OccasionLog) -> dict[Workload, LatencyRow]:
+    """The rows of a table that another store published: of days on which this one did not measure them."""
+    if _is_of_another_store(published, log):
+        return {row.workload: row for row in published}
+    return {row.workload: row for row in published if row.measured_on not in log.days.get(row.workload, ())}
+
+
+def _is_of_another_store(published: LatencyTable, log: OccasionLog) -> bool:
+    """Whether the day that a table speaks of is of no occasion of this store."""
+    day = published.scale
+    if day is None:
+        return False
+    return not any(Scale.now(a) <= day.at <= Scale.now(b) for a, b in zip(log.began_at, log.ended_at))
+
+
+def _scale_of(published: LatencyTable | None, joined: Mapping[Workload, LatencyRow]) -> Shift | None:
+    """How much slower a table was than its rows as they are now, by the middle one, as most were not measured since."""
+    pairs = [(row.stats, joined[row.workload].stats) for row in published or () if row.workload in joined]
+    ratios = [then.median_s / now.median_s for then, now in pairs if then is not None and now is not None]
+    return Shift(math.log(median(ratios)), 0.0) if ratios else None
+
+
+def _scale(
+    shifts: OccasionShifts,
+    latest: int,
+    log: OccasionLog,
+    published: LatencyTable | None,
+    joined: Mapping[Workload, LatencyRow],
+) -> Scale | None:
+    day = published.scale if published else None
+    if latest < 0:
+        return day
+    ended, aside = log.ended_at[latest], shifts.by_occasion.get(_PUBLISHED)
+    if published is not None and day is not None and day.at > Scale.now(ended):
+        if aside is None and _are_same(published, joined):
+            return day  # another store measured anchors since, and nothing else
+        if aside is not None:
+            return replace(day, factor=aside.factor * day.factor, low=aside.low * day.low, high=aside.high * day.high)
     shift = shifts.by_occasion[latest]
     occasions = len(shifts.by_occasion)
     return Scale(shift.factor, shift.low, shift.high, Scale.now(ended), shifts.between, occasions)
+
+
+def _are_same(published: LatencyTable, joined: Mapping[Workload, LatencyRow]) -> bool:
+    """Whether a table has the latencies of the store and no others, to the digits that a table has."""
+    before = {row.workload: row.stats.median_s for row in published if row.stats is not None}
+    present = {w: row.stats.median_s for w, row in joined.items() if row.stats is not None}
+    return before.keys() == present.keys() and all(
+        math.isclose(seconds, present[workload], rel_tol=_DIGITS) for workload, seconds in before.items()
+    )
 
 
 def _brought(row: LatencyRow, shift: Shift | None) -> LatencyRow:
@@ -116,8 +205,7 @@ def replaced_rows(published: LatencyTable, one: OneScale, log: OccasionLog) -> i
     A table of another store is one whose scale is of no occasion of this one. Both rows are of the same day, whose
     hour a table does not say.
     """
-    day = published.scale
-    if day is None or any(Scale.now(a) <= day.at <= Scale.now(b) for a, b in zip(log.began_at, log.ended_at)):
+    if not _is_of_another_store(published, log):
         return 0
     aside = one.shifts.by_occasion.get(_PUBLISHED) if one.shifts is not None else None
     before = {row.workload: _brought(row, aside) for row in published}

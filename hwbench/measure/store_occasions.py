@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -23,12 +23,17 @@ class OccasionLog:
         of_rows: By workload and build: the occasion of most sessions of the latest attempt.
         several: By workload and build of what was measured on several: its latency on each.
         began_at: When the first session of each occasion was stored (UTC).
+        days: By workload, of every build: the dates (UTC) on which sessions were stored or its row ended.
+        earlier: By workload and build of a row that is measured anew and has no latency of that: the occasion of most
+            sessions of each attempt before, and its latency, in their order.
     """
 
     ended_at: tuple[datetime, ...]
     of_rows: Mapping[tuple[Workload, str], int]
     several: Mapping[tuple[Workload, str], Mapping[int, LatencyStats]]
     began_at: tuple[datetime, ...] = ()
+    days: Mapping[Workload, Set[str]] = field(default_factory=dict)
+    earlier: Mapping[tuple[Workload, str], Sequence[tuple[int, LatencyStats]]] = field(default_factory=dict)
 
 
 class Occasions(StorePart):
@@ -48,7 +53,8 @@ class Occasions(StorePart):
         one that is stored. Sessions taken under emulation count for nothing.
         """
         rows = self.database.select(
-            "SELECT s.id, m.workload, m.build, s.attempt = m.attempt, s.taken_at, s.boot, s.boot_s, s.suspect "
+            "SELECT s.id, m.workload, m.build, s.attempt, s.attempt = m.attempt, m.outcome IS 'ok', m.finished_at, "
+            "s.taken_at, s.boot, s.boot_s, s.suspect "
             "FROM measurements AS m JOIN sessions AS s ON s.measurement = m.id "
             "WHERE m.target = ? AND m.conditions = ? AND NOT m.emulated ORDER BY s.id",
             (target.key, fingerprint(conditions)),
@@ -57,7 +63,9 @@ class Occasions(StorePart):
         ended: list[_When] = []
         current: dict[tuple[str, str], Counter[int]] = {}
         sessions: dict[tuple[str, str], dict[int, list[tuple[int, str]]]] = {}
-        for number, key, build, latest, taken_at, boot, boot_s, suspect in rows:
+        attempts: dict[tuple[str, str], dict[int, list[tuple[int, int, str]]]] = {}
+        days: dict[str, set[str]] = {}
+        for number, key, build, attempt, latest, ok, finished_at, taken_at, boot, boot_s, suspect in rows:
             when = _When(datetime.fromisoformat(taken_at).timestamp(), boot, boot_s)
             if not ended or when.after_s(ended[-1]) > apart_s:
                 began.append(when)
@@ -67,6 +75,9 @@ class Occasions(StorePart):
             sessions.setdefault((key, build), {}).setdefault(at, []).append((number, suspect))
             if latest:
                 current.setdefault((key, build), Counter())[at] += 1
+            elif not ok:
+                attempts.setdefault((key, build), {}).setdefault(attempt, []).append((at, number, suspect))
+            days.setdefault(key, set()).update(moment[:10] for moment in (taken_at, finished_at) if moment)
         return OccasionLog(
             ended_at=tuple(when.moment for when in ended),
             of_rows={(Workload.parse(key), build): _most(counts) for (key, build), counts in current.items()},
@@ -76,6 +87,17 @@ class Occasions(StorePart):
                 if len(by_occasion) > 1
             },
             began_at=tuple(when.moment for when in began),
+            days={Workload.parse(key): dates for key, dates in days.items()},
+            earlier={
+                (Workload.parse(key), build): [
+                    (
+                        _most(Counter(at for at, _, _ in taken)),
+                        self._stats([(number, suspect) for _, number, suspect in taken], corrected),
+                    )
+                    for _, taken in sorted(by_attempt.items())
+                ]
+                for (key, build), by_attempt in attempts.items()
+            },
         )
 
     def since_last_session_s(self, target: Target, conditions: Mapping[str, str]) -> float | None:

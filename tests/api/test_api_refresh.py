@@ -444,6 +444,18 @@ def test_anchors_that_fail_keep_their_rows_and_the_next_refresh_measures_them_ag
         assert row.stats.median_s == pytest.approx(before[row.workload].median_s, rel=0.01)
 
 
+def test_an_anchor_that_fails_hides_no_others_that_moved_apart(workspace, fake):
+    profile(workspace)
+    a_day_passes(workspace)
+    anchors = [row.workload for row in anchor_rows(table(workspace))]
+    fake.failures = {anchors[0]: (Outcome.CRASH, "out of memory")}
+    fake.law = lambda w: work(w) * (1.25 if w == anchors[1] else 1.0)
+    ears = Keeper()
+    profile(workspace, ears, refresh=True)
+    assert any("moved apart" in line for line in ears.lines)
+    assert table(workspace).scale.high / table(workspace).scale.low > 1.2
+
+
 def test_a_row_that_failed_when_measured_again_is_measured_by_retry(workspace, fake):
     profile(workspace)
     block = table(workspace).rows(Role.BLOCK)[0].workload

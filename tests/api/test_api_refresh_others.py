@@ -10,6 +10,7 @@ from micro_workspace import SPACE
 
 import hwbench
 from hwbench.latency import LatencyTable, Role, table_path
+from hwbench.latency.anchors import anchor_rows
 from hwbench.measure.store_types import fingerprint
 from hwbench.spaces import load_space
 from hwbench.specs import Precision
@@ -71,13 +72,18 @@ def pull(workspace, other):
 def profile_before(workspace, by="-1 day"):
     """A profile whose table and sessions are so old, rows by days alone."""
     profile(workspace)
+    age(workspace, by)
+    path_of(workspace).unlink()
+    profile(workspace)
+
+
+def age(workspace, by):
+    """All that was measured so far is so old, rows by days alone."""
     with closing(sqlite3.connect(workspace.store)) as db, db:
         for of, at, more in (("sessions", "taken_at", ", boot = ''"), ("measurements", "finished_at", "")):
             if of == "sessions" or "day" in by:
                 before = f"replace(strftime('%Y-%m-%dT%H:%M:%f', {at}, '{by}'), ' ', 'T') || '+00:00'"
                 db.execute(f"UPDATE {of} SET {at} = {before}{more}")
-    path_of(workspace).unlink()
-    profile(workspace)
 
 
 def test_a_table_of_another_store_is_refreshed_by_its_published_anchors(workspace, fake):
@@ -92,6 +98,64 @@ def test_a_table_of_another_store_is_refreshed_by_its_published_anchors(workspac
     assert len(first) == len(made)
     profile(workspace, refresh=True)
     assert table(workspace).scale.factor == pytest.approx(0.95, rel=0.005)
+
+
+def apart(networks):
+    """A law by which every other network of a table is 4 % slower on this device than on that of the table."""
+    return lambda workload: (1.04 if workload in networks[::2] else 1.0) * work(workload)
+
+
+def test_each_refresh_of_a_table_of_another_store_goes_by_the_anchors_as_that_store_measured_them(workspace, fake):
+    made = space_table(
+        load_space(workspace, "micro"), INT8, target=TARGET, calibration=4, conditions=fingerprint(CONDITIONS)
+    )
+    made.write(path_of(workspace))
+    published = list(table(workspace))
+    fake.law = apart([row.workload for row in made.rows(Role.NETWORK)])
+    profile(workspace, refresh=True)
+    first = table(workspace)
+    assert list(first) == published
+    profile(workspace, refresh=True)
+    again = table(workspace)
+    assert list(again) == list(first)
+    assert (again.scale.low, again.scale.high) == pytest.approx((first.scale.low, first.scale.high), rel=2e-3)
+    assert again.scale.high / again.scale.low > 1.03
+
+
+def test_rows_of_another_store_beside_more_of_the_own_make_no_later_day_surer(workspace, fake):
+    """The anchors that tied them have since been published by the own store."""
+    made = space_table(
+        load_space(workspace, "x3d-tiny"), INT8, target=TARGET, calibration=4, conditions=fingerprint(CONDITIONS)
+    )
+    few = LatencyTable(TARGET, INT8, [*made.rows(Role.BLOCK)[:3], *made.rows(Role.NETWORK)])
+    few.write(path_of(workspace))
+    profile(workspace)
+    age(workspace, "-1 day")
+    few.write(path_of(workspace))
+    profile(workspace)
+    before = table(workspace)
+    assert {row.workload for row in few} < {row.workload for row in before}
+    fake.law = apart([row.workload for row in anchor_rows(before)])
+    profile(workspace, refresh=True)
+    after = table(workspace)
+    assert after.scale.occasions == 2
+    assert after.scale.high / after.scale.low > 1.03
+    for row in after.rows(Role.BLOCK):
+        assert row.stats.median_s == pytest.approx(work(row.workload), rel=2e-3)
+
+
+def test_rows_that_wait_to_be_measured_anew_stay_on_the_day_of_their_sessions(workspace, fake):
+    profile_before(workspace)
+    slower(fake, 1.08)
+    for options, further in (({"remeasure": True}, 40), ({}, 20)):
+        fake.interrupt_after = len(fake.visits) + further
+        with pytest.raises(KeyboardInterrupt):
+            profile(workspace, **options)
+        profile(workspace, refresh=True)
+        after = table(workspace)
+        assert after.scale.occasions == 2
+        for row in after:
+            assert after.scale.factor * row.stats.median_s == pytest.approx(1.08 * work(row.workload), rel=0.01)
 
 
 def test_rows_beside_a_table_of_another_store_are_tied_by_its_published_anchors(workspace, fake):

@@ -58,3 +58,23 @@ def test_occasions_are_read_from_the_sessions_of_attempts(database):
     log.add_session(row, SESSION)
     (((workload, _), occasions),) = Occasions(database).occasions(TARGET, CONDITIONS, apart_s=-1.0).several.items()
     assert (workload, [stats.num_sessions for stats in occasions.values()]) == (WORKLOAD, [1, 1])
+
+
+def test_occasions_tell_what_a_row_was_before_it_is_measured_anew(database):
+    rows, log, occasions = RowLedger(database), SessionLog(database), Occasions(database)
+    row = rows.begin(WORKLOAD, TARGET, TIMING, CONDITIONS)
+    log.add_session(row, SESSION)
+    log.add_session(row, SESSION)
+    rows.finish(row)
+    assert not occasions.occasions(TARGET, CONDITIONS).earlier
+    rows.reopen([WORKLOAD], TARGET, TIMING, CONDITIONS)
+    database.select("UPDATE sessions SET taken_at = '2026-01-31T22:15:00+00:00', boot = ''")
+    rows.fail(row, Outcome.CRASH, "out of memory")
+    (ended,) = database.select("SELECT finished_at FROM measurements")
+    found = occasions.occasions(TARGET, CONDITIONS)
+    (((at, stats),),) = found.earlier.values()
+    assert (at, stats.num_sessions, stats.median_s) == (0, 2, 0.002)
+    assert found.days == {WORKLOAD: {"2026-01-31", ended[0][:10]}}
+    log.add_session(rows.begin(WORKLOAD, TARGET, TIMING, CONDITIONS), SESSION)
+    rows.finish(row)
+    assert not occasions.occasions(TARGET, CONDITIONS).earlier
