@@ -13,11 +13,8 @@ from hwbench.blocks.graph.convolution import filled
 from hwbench.blocks.graph.pointwise import Binary, Op, WithConstants, depending
 from hwbench.blocks.graph.rules import Call, rule
 from hwbench.blocks.graph.shaping import concatenated, part
-from hwbench.blocks.graph.values import Clip, Value
+from hwbench.blocks.graph.values import CHANNELS_LAST, Clip, Value
 from hwbench.specs import Precision
-
-# The order of a clip whose last axis is stored as channels.
-_LAST = "NTHWC"
 
 
 @rule("aten.new_zeros.default", "aten.new_ones.default", "aten.new_empty.default", "aten.new_full.default",
@@ -90,7 +87,7 @@ def layer_norm(call: Call) -> Value | tuple[Value, ...]:
     weight, bias = call.constant("weight"), call.constant("bias")
     axis = -1
     if isinstance(x, Clip):
-        x, axis = (x if x.order[-1] == "C" else call.refolded(x, _LAST)), 1
+        x, axis = (x if x.order[-1] == "C" else call.refolded(x, CHANNELS_LAST)), 1
     node = call.emit(LayerNorm(axis, shape[0], float(call["eps"]), weight, bias), x)
     made = call.result(node, x.order) if isinstance(x, Clip) else call.result(node)
     return (made, made, made) if "native" in str(call.node.target) else made

@@ -12,7 +12,7 @@ from torch import nn
 from hwbench.blocks.graph.frames import OverTime, Pad, TapSum, seen_by, taken
 from hwbench.blocks.graph.pointwise import Op
 from hwbench.blocks.graph.rules import BATCH_NORM, Call, rule
-from hwbench.blocks.graph.values import Clip, Plain
+from hwbench.blocks.graph.values import CHANNELS_LAST, Clip, Plain
 from hwbench.blocks.mobile_cpu.temporal import folded_conv
 from hwbench.specs import AUTO, TensorSpec
 
@@ -156,12 +156,11 @@ def batch_norm(call: Call) -> Clip | Plain:
 
 @rule("aten.linear.default")
 def linear(call: Call) -> Clip | Plain:
-    """Over the channels of a clip: a 1x1 convolution; else as it is."""
+    """Over the last axis; of five axes a 1x1 convolution, with that axis as channels."""
     x, weight, bias = call["input"], call.constant("weight"), call.constant("bias")
     assert weight is not None
     if isinstance(x, Clip):
-        if x.order[-1] != "C":
-            call.refuse(f"its axes stand in the order {', '.join(x.order)}, the channels must be the last")
+        x = x if x.order[-1] == "C" else call.refolded(x, CHANNELS_LAST)
         module = conv2d(weight[:, :, None, None], bias, (1, 1), (0, 0), (1, 1), 1)
         return call.result(call.emit(module, x), x.order)
     if len(x.shape) == 2:

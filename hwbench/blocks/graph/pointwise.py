@@ -129,8 +129,8 @@ def prelu(call: Call) -> Value:
     """A slope per channel, which is the second axis of a folded clip as well."""
     x, weight = call.tensor(), call.constant("weight")
     assert weight is not None
-    if isinstance(x, Clip) and x.order != NCTHW:
-        call.refuse(f"its axes stand in the order {', '.join(x.order)}; N, C, T, H, W is covered")
+    if isinstance(x, Clip):
+        x = call.clip("self")
     module = nn.PReLU(weight.numel(), device="meta")
     module.weight = nn.Parameter(weight.clone(), requires_grad=False)
     return call.result(call.emit(module, x))

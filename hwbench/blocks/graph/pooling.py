@@ -183,21 +183,35 @@ def _over(call: Call, clip: Clip, after: tuple[int, ...], make: Make) -> Clip:
 
 @rule("aten.mean.dim", "aten.amax.default")
 def reduce(call: Call) -> Value:
-    """Mean or maximum over any of T, H and W; over H and W of pictures."""
+    """Mean or maximum over any axes but the batch."""
     x, largest = call.tensor(), "amax" in str(call.node.target)
     rank = len(x.shape)
     dims = sorted({dim % rank for dim in (call["dim"] or range(rank))})
     if isinstance(x, Plain):
         return _reduce_plain(call, x, dims, largest)
-    axes = {x.order[dim] for dim in dims}
-    if axes & {axis for axis in "NC" if sizes(x.spec)[axis] > 1}:
-        call.refuse(f"over {', '.join(x.order[dim] for dim in dims)}: only T, H and W are covered")
+    small = _reduced(call, x, {x.order[dim] for dim in dims}, largest)
+    return small if call["keepdim"] else call.reshaped(small, call.shape)
+
+
+def _reduced(call: Call, x: Clip, axes: set[str], largest: bool) -> Clip:
+    """A clip with one place on each of these axes: over T, H and W first, over channels last."""
+    if "N" in axes and x.spec.n > 1:
+        call.refuse("over the batch is not covered")
     after = tuple(1 if axis in axes else sizes(x.spec)[axis] for axis in "THW")
     if after == (1, 1, 1) and not largest:
-        small = Clip(call.emit(MeanOfClip(x.spec), x), x.spec.with_(t=1, h=1, w=1), x.order)
+        x = Clip(call.emit(MeanOfClip(x.spec), x), x.spec.with_(t=1, h=1, w=1), x.order)
     else:
-        small = _over(call, x, after, maximum if largest else average)
-    return small if call["keepdim"] else call.reshaped(small, call.shape)
+        x = _over(call, x, after, maximum if largest else average)
+    return _over_channels(call, x, largest) if "C" in axes and x.spec.c > 1 else x
+
+
+def _over_channels(call: Call, x: Clip, largest: bool) -> Clip:
+    """A mean is a 1x1 convolution with equal weights; the largest value is that of each row, with channels as W."""
+    if largest:
+        rows = call.refolded(x, x.order.translate(str.maketrans("CW", "WC")))
+        return _over(call, rows, (rows.spec.t, rows.spec.h, 1), maximum)
+    equal = torch.full((1, x.spec.c, 1, 1), 1 / x.spec.c, dtype=torch.float64)
+    return Clip(call.emit(conv2d(equal, None, (1, 1), (0, 0), (1, 1), 1), x), x.spec.with_(c=1), x.order)
 
 
 def _reduce_plain(call: Call, x: Plain, dims: list[int], largest: bool) -> Value:

@@ -119,13 +119,11 @@ class Call:
         return value
 
     def clip(self, name: str, *, any_order: bool = False) -> Clip:
-        """An argument that must be a clip (N, C, T, H, W), or with its axes in any order."""
+        """An argument that must be a clip: its axes named N, C, T, H, W by position, or in any order as they are."""
         value = self[name]
         if not isinstance(value, Clip):
             self.refuse("a tensor with five axes is expected")
-        if value.order != NCTHW and not any_order:
-            self.refuse(f"its axes stand in the order {', '.join(value.order)}; N, C, T, H, W is covered")
-        return value
+        return value if any_order else self.refolded(value, NCTHW)
 
     def constant(self, name: str) -> torch.Tensor | None:
         """An argument that must not depend on the input."""
@@ -160,6 +158,8 @@ class Call:
             node = self.emit(reorder(value.spec, FOLDED, value.order, shape), node)
         elif len(shape) > MAX_AXES:
             return Unsplit(node, shape)
+        elif len(shape) == 5 and value.shape == spec_of(shape, FOLDED).folded:
+            return Clip(node, spec_of(shape, FOLDED), FOLDED)  # pictures (N·T, C, H, W) -> (N, T, C, H, W)
         elif len(shape) != 5:
             node = self.emit(Reorder((), (), shape), node)
         return self._folded(node, shape) if len(shape) == 5 else Plain(node, shape)

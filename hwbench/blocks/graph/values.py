@@ -19,6 +19,8 @@ from hwbench.specs import TensorSpec
 NCTHW = "NCTHW"
 # Axes of a folded clip from the slowest to the fastest, its first axis taken apart.
 FOLDED = "NTCHW"
+# The order of a clip whose last axis is stored as channels.
+CHANNELS_LAST = "NTHWC"
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,34 @@ def test_places_by_number_and_repetitions_are_one_delegate(precision: Precision,
     check_built(model, clip, precision, tmp_path / "model.pte")
 
 
+class PicturesFirst(nn.Module):
+    """A 2-D network on frames, a 3-D head behind it, attention over space, and a linear layer on tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pictures = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU())
+        self.clips = nn.Sequential(nn.Conv3d(8, 8, 3, padding=1), nn.BatchNorm3d(8), nn.ReLU(), nn.AvgPool3d(2))
+        self.space, self.tokens = nn.Conv3d(2, 1, 3, padding=1), nn.Linear(8, 8)
+        self.again, self.head = nn.Conv3d(8, 8, 1), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n, c, t, h, w = x.shape
+        y = self.pictures(x.transpose(1, 2).reshape(n * t, c, h, w))
+        y = y.view(n, t, *y.shape[1:])
+        consensus = y.mean(1).mean((2, 3))
+        y = self.clips(y.transpose(1, 2))
+        y = y * self.space(torch.cat([y.mean(1, keepdim=True), y.amax(1, keepdim=True)], 1)).sigmoid()
+        tokens = self.tokens(y.flatten(2).transpose(1, 2)).view(n, *y.shape[2:], -1).permute(0, 4, 1, 2, 3)
+        return self.head(self.again(tokens).mean((2, 3, 4)) + consensus)
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8])
+def test_a_network_on_pictures_with_a_head_on_clips_is_one_delegate(precision: Precision, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    model, clip = PicturesFirst().eval(), torch.randn(1, 3, 8, 17, 24)
+    check_built(model, clip, precision, tmp_path / "model.pte")
+
+
 @pytest.mark.long
 def test_a_dense_residual_network_in_int8(tmp_path: Path) -> None:
     torch.manual_seed(0)

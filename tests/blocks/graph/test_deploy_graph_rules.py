@@ -80,6 +80,27 @@ def back_to_clips(x: torch.Tensor, conv: nn.Module) -> torch.Tensor:
     return y.view(n, t, *y.shape[1:]).transpose(1, 2)
 
 
+def clips_of_pictures(x: torch.Tensor, before: nn.Module, *behind: nn.Module) -> torch.Tensor:
+    n, c, t, h, w = x.shape
+    y = before(x.transpose(1, 2).reshape(n * t, c, h, w))
+    y = y.view(n, t, *y.shape[1:]).transpose(1, 2)
+    return torch.cat([layer(y).flatten() for layer in behind])
+
+
+def clips_of_tokens(x: torch.Tensor, linear: nn.Module, conv: nn.Module) -> torch.Tensor:
+    n, _, t, h, w = x.shape
+    return conv(linear(x.flatten(2).transpose(1, 2)).view(n, t, h, w, -1).permute(0, 4, 1, 2, 3))
+
+
+def consensus(x: torch.Tensor, conv: nn.Module) -> torch.Tensor:
+    y = conv(x.transpose(1, 2).flatten(0, 1))
+    return y.view(x.shape[0], x.shape[2], *y.shape[1:]).mean(1)
+
+
+def attention_over_space(x: torch.Tensor, conv: nn.Module) -> torch.Tensor:
+    return x * conv(torch.cat([x.mean(1, keepdim=True), x.amax(1, keepdim=True)], 1)).sigmoid()
+
+
 ACTIVATIONS = (
     F.relu, F.relu6, F.silu, F.hardswish, F.hardtanh, F.hardsigmoid, F.gelu, F.leaky_relu, F.elu, torch.tanh,
     torch.sigmoid, torch.abs, torch.exp, torch.neg,
@@ -141,6 +162,14 @@ POOLINGS: dict[str, nn.Module] = {
     "mean over rows": Does(lambda x: x.mean(3)),
     "mean over time and rows": Does(lambda x: x.mean((2, 3))),
     "largest": Does(lambda x: x.amax((2, 3, 4))),
+    "mean over channels and rows": Does(lambda x: x.mean((1, 3))),
+    "mean over all but the batch": Does(lambda x: x.mean((1, 2, 3, 4))),
+    "mean over the first axes in another order": Does(lambda x: x.permute(0, 4, 1, 3, 2).mean((1, 2))),
+    "largest of channels": Does(lambda x: x.amax(1)),
+    "largest of all but the batch": Does(lambda x: x.amax((1, 2, 3, 4), keepdim=True)),
+    "attention over space": Does(attention_over_space, CONV(2, 1, 3, padding=1)),
+    "consensus of frames": Does(consensus, nn.Conv2d(4, 3, 3, padding=1)),
+    "mean over axes by reshape": Does(lambda x: x.reshape(x.shape[0], 9, 2, 20, 5).mean((1, 3))),
 }
 # In fp32 also where a model is in double precision, as an attribute that is no buffer.
 WIDTHS = torch.tensor([0.229, 0.224, 0.225, 0.7]).view(4, 1, 1, 1)
@@ -182,11 +211,21 @@ SHAPING: dict[str, nn.Module] = {
     "pictures": Does(by_picture, nn.Conv2d(4, 6, 3, 2, 1), nn.BatchNorm2d(6), nn.MaxPool2d(3, 2, 1)),
     "pictures and back": Does(back_to_clips, nn.Conv2d(4, 4, 3, 2, 1)),
     "shuffle": Does(lambda x: x.view(x.shape[0], 2, 2, *x.shape[2:]).transpose(1, 2).reshape(x.shape)),
+    "clips of pictures": Does(
+        clips_of_pictures, nn.Conv2d(4, 5, 3, padding=1), CONV(5, 3, 3, padding=1), nn.BatchNorm3d(5), nn.AvgPool3d(2),
+        nn.PReLU(5), nn.AdaptiveMaxPool3d((1, 3, 2)),
+    ),
+    "clips of tokens": Does(clips_of_tokens, nn.Linear(4, 5), CONV(5, 3, 3, padding=1)),
+    "linear on tokens in five axes": Does(
+        lambda x, linear: linear(x.flatten(2).transpose(1, 2).reshape(x.shape[0], *x.shape[2:], 4)), nn.Linear(4, 3)
+    ),
+    "linear over columns": Does(lambda x, linear: linear(x), nn.Linear(10, 3)),
+    "linear over frames": Does(lambda x, linear: linear(x.transpose(2, 4)).transpose(2, 4), nn.Linear(5, 3)),
     "linear and norm": Does(
         lambda x, linear, norm: norm(linear(x.mean((2, 3, 4)))), nn.Linear(4, 3), nn.BatchNorm1d(3)
     ),
     "dropout": nn.Sequential(nn.Dropout3d(), CONV(4, 4, 1), nn.Dropout()),
-}
+}  # fmt: skip
 ATTENTION: dict[str, nn.Module] = {
     "layer norm of channels": Does(
         lambda x, norm: norm(x.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3), nn.LayerNorm(4)
@@ -317,7 +356,7 @@ def test_frames_that_a_strided_convolution_needs(frames: int, stride: int, kerne
         (nn.AvgPool3d(2, divisor_override=3), "divisor_override"),
         (nn.BatchNorm3d(4, track_running_stats=False), "batch_norm"),
         (CONV(4, 4, 3, padding=1, padding_mode="replicate"), "padding of mode replicate"),
-        (Does(lambda x: x.mean(1)), "only T, H and W"),
+        (Does(lambda x: x.reshape(2, 2, 5, 9, 10).mean((0, 2))), r"mean.* on 2x2x5x9x10: over the batch"),
         (Does(lambda x: x + torch.rand(1)), "random"),
         (Does(lambda x: x + x.permute(0, 1, 2, 4, 3)[..., :9, :9].sum()), "sum"),
         (Does(lambda x: (x, x)), "returns 2 values"),
