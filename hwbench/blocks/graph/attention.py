@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -12,7 +11,7 @@ from torch import nn
 from hwbench.blocks.graph.convolution import filled
 from hwbench.blocks.graph.pointwise import Binary, Op, WithConstants, depending
 from hwbench.blocks.graph.rules import Call, rule
-from hwbench.blocks.graph.shaping import concatenated, part
+from hwbench.blocks.graph.shaping import chosen, concatenated, part
 from hwbench.blocks.graph.values import CHANNELS_LAST, Clip, Value
 from hwbench.specs import Precision
 
@@ -95,8 +94,12 @@ def layer_norm(call: Call) -> Value | tuple[Value, ...]:
 
 @rule("aten.matmul.default", "aten.bmm.default", "aten.mm.default")
 def matmul(call: Call) -> Value:
-    """Matrices in the last two axes; a constant second factor is a linear layer."""
-    first, second = (call[name] for name in call.names[:2])
+    """Matrices in the last two axes."""
+    return multiplied(call, *(call[name] for name in call.names[:2]))
+
+
+def multiplied(call: Call, first: Any, second: Any) -> Value:
+    """The product of two matrices, in the shape of the call; a constant second factor is a linear layer."""
     if isinstance(second, torch.Tensor) and second.dim() == 2 and not isinstance(first, torch.Tensor):
         layer = nn.Linear(second.shape[0], second.shape[1], bias=False, device="meta")
         node = call.emit(filled(layer, second.t(), None), call.natural(first))
@@ -227,20 +230,7 @@ def index(call: Call) -> Value:
         ((dim, places),) = given
     if not isinstance(places, torch.Tensor) or places.dim() != 1 or places.dtype == torch.bool:
         call.refuse("its places must be a list of numbers that does not depend on the input")
-    runs = _runs([int(place) % x.shape[dim] for place in places])
-    parts = [part(call, x, dim, run) for run in runs]
-    return parts[0] if len(parts) == 1 else concatenated(call, parts, dim, call.shape)
-
-
-def _runs(places: Sequence[int]) -> list[range]:
-    """Numbers as ranges of step 1, in their order."""
-    runs: list[range] = []
-    for place in places:
-        if runs and runs[-1].stop == place:
-            runs[-1] = range(runs[-1].start, place + 1)
-        else:
-            runs.append(range(place, place + 1))
-    return runs
+    return chosen(call, x, dim, [int(place) % x.shape[dim] for place in places])
 
 
 @rule("aten.repeat_interleave.self_int")

@@ -109,9 +109,13 @@ def scaled(weight: torch.Tensor, bias: torch.Tensor | None, scale: torch.Tensor,
     return weight, shift if bias is None else bias * scale + shift
 
 
-@rule("aten.conv3d.default", "aten.conv3d.padding", "aten.conv2d.default", "aten.conv2d.padding")
+@rule("aten.conv3d.default", "aten.conv3d.padding", "aten.conv2d.default", "aten.conv2d.padding",
+      "aten.conv1d.default", "aten.conv1d.padding")  # fmt: skip
 def convolution(call: Call) -> Clip | Plain:
-    """conv3d on a clip, conv2d on a tensor (N, C, H, W), each with the normalisation and activation behind it."""
+    """conv3d on a clip, conv2d on (N, C, H, W), conv1d on (N, C, L) as pictures of one column.
+
+    The normalisation and activation behind it are taken in.
+    """
     weight, bias = call.constant("weight"), call.constant("bias")
     assert weight is not None
     axes = weight.dim() - 2
@@ -127,15 +131,19 @@ def convolution(call: Call) -> Clip | Plain:
         module = conv.folded(act, x.spec, TensorSpec(*call.shape), call.variant)
         return call.result(call.emit(module, x))
     picture = call["input"]
-    if not isinstance(picture, Plain) or len(picture.shape) != 4:
-        call.refuse("a tensor (N, C, H, W) is expected")
+    if not isinstance(picture, Plain) or len(picture.shape) != axes + 2:
+        call.refuse(f"a tensor (N, C, {'H, W' if axes == 2 else 'L'}) is expected")
+    if axes == 1:
+        picture, weight = call.reshaped(picture, (*picture.shape, 1)), weight[..., None]
+        stride, padding, dilation = (*stride, 1), (*padding, (0, 0)), (*dilation, 1)
     whole = all(front == back for front, back in padding)
     if not whole:
         (top, bottom), (left, right) = padding
         node = call.emit(Op(torch.ops.aten.constant_pad_nd.default, [left, right, top, bottom]), picture)
         picture = Plain(node, picture.shape)
     edges = [pad[0] if whole else 0 for pad in padding]
-    return call.result(call.emit(_behind(conv2d(weight, bias, stride, edges, dilation, call["groups"]), act), picture))
+    module = _behind(conv2d(weight, bias, stride, edges, dilation, call["groups"]), act)
+    return call.reshaped(Plain(call.emit(module, picture), (*call.shape, 1)[:4]), call.shape)
 
 
 @rule(BATCH_NORM)
@@ -145,13 +153,13 @@ def batch_norm(call: Call) -> Clip | Plain:
     scale, shift = call.affine(call.node)
     if isinstance(x, Clip):
         x = call.clip("input")
-    elif len(x.shape) not in (2, 4):
-        call.refuse("a tensor with two, four or five axes is expected")
-    if isinstance(x, Plain) and len(x.shape) == 2:
+    elif len(x.shape) == 2:
         return Plain(call.emit(Affine(scale, shift), x), x.shape)
-    channels = scale.numel()
-    module = conv2d(scale.reshape(-1, 1, 1, 1), shift, (1, 1), (0, 0), (1, 1), channels)
-    return call.result(call.emit(module, x))
+    module = conv2d(scale.reshape(-1, 1, 1, 1), shift, (1, 1), (0, 0), (1, 1), scale.numel())
+    if isinstance(x, Clip):
+        return call.result(call.emit(module, x))
+    picture = call.reshaped(x, (*x.shape, 1)[:4])
+    return call.reshaped(Plain(call.emit(module, picture), picture.shape), call.shape)
 
 
 @rule("aten.linear.default")

@@ -11,7 +11,7 @@ from torch import nn
 from hwbench.blocks.graph.convolution import conv2d
 from hwbench.blocks.graph.frames import FrameMean, MeanOfClip, OverTime, taken
 from hwbench.blocks.graph.rules import Call, rule
-from hwbench.blocks.graph.values import Clip, Plain, Value, sizes
+from hwbench.blocks.graph.values import FOLDED, Clip, Plain, Value, sizes
 from hwbench.specs import TensorSpec
 
 Pair = tuple[int, int]
@@ -215,7 +215,7 @@ def _over_channels(call: Call, x: Clip, largest: bool) -> Clip:
 
 
 def _reduce_plain(call: Call, x: Plain, dims: list[int], largest: bool) -> Value:
-    """Two axes at the end of four, or one axis of three: (N, T, C) -> (N, C)."""
+    """Two axes at the end of four, one axis of three, (N, T, C) -> (N, C), or any axes of pictures."""
     if len(x.shape) == 4 and dims == [2, 3]:
         module = nn.MaxPool2d(x.shape[2:]) if largest else FrameMean()
         return call.reshaped(Plain(call.emit(module, x), (*x.shape[:2], 1, 1)), call.shape)
@@ -226,7 +226,11 @@ def _reduce_plain(call: Call, x: Plain, dims: list[int], largest: bool) -> Value
         node = call.emit(Pictures(order, (n, other, size, 1)), x)
         module = nn.MaxPool2d((size, 1)) if largest else FrameMean()
         return call.reshaped(Plain(call.emit(module, node), (n, other, 1, 1)), call.shape)
-    call.refuse(f"over axes {dims} of {len(x.shape)}: axes 2 and 3 of four, or one axis of three, are covered")
+    if len(x.shape) > 4:
+        call.refuse(f"over axes {dims} of {len(x.shape)}: tensors of at most five axes are covered")
+    t, c, h, w = shape = (*x.shape, 1, 1, 1)[:4]
+    clip = Clip(call.reshaped(x, shape).node, TensorSpec(1, c, t, h, w), FOLDED)  # pictures as frames of one clip
+    return call.reshaped(_reduced(call, clip, {"TCHW"[dim] for dim in dims}, largest), call.shape)
 
 
 class Pictures(nn.Module):

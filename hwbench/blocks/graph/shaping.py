@@ -34,7 +34,11 @@ def reshape(call: Call) -> Value:
 @rule("aten.expand.default")
 def expand(call: Call) -> Value:
     """A sum with zeros of that shape; nothing where the shape is the same."""
-    x = call.tensor()
+    return expanded(call, call.tensor())
+
+
+def expanded(call: Call, x: Clip | Plain) -> Value:
+    """A tensor in the shape of the call, its axes of one place repeated."""
     if x.shape == call.shape:
         return x
     zeros = torch.zeros(call.shape, dtype=torch.float64)
@@ -127,6 +131,24 @@ def part(call: Call, x: Clip | Plain, dim: int, kept: range) -> Clip | Plain:
     return Clip(node, spec, x.order)
 
 
+def chosen(call: Call, x: Clip | Plain, dim: int, places: Sequence[int]) -> Clip | Plain:
+    """These places of one axis in this order: one part for each run of neighbours."""
+    parts = [part(call, x, dim, run) for run in _runs(places)]
+    shape = (*x.shape[:dim], len(places), *x.shape[dim + 1 :])
+    return parts[0] if len(parts) == 1 else concatenated(call, parts, dim, shape)
+
+
+def _runs(places: Sequence[int]) -> list[range]:
+    """Numbers as ranges of step 1, in their order."""
+    runs: list[range] = []
+    for place in places:
+        if runs and runs[-1].stop == place:
+            runs[-1] = range(runs[-1].start, place + 1)
+        else:
+            runs.append(range(place, place + 1))
+    return runs
+
+
 @rule("aten.cat.default", "aten.stack.default")
 def cat(call: Call) -> Value:
     """Along any axis but the batch; a stack is a concatenation of tensors with one axis more."""
@@ -177,10 +199,10 @@ class _Cat(nn.Module):
 
 @rule("aten.pad.default", "aten.constant_pad_nd.default")
 def pad(call: Call) -> Value:
-    """With a constant, any axis of a clip but the batch."""
-    if "mode" in call and call["mode"] != "constant":
-        call.refuse(f"padding of mode {call['mode']} is not covered")
+    """With a constant, any axis of a clip but the batch; or with places of the tensor itself."""
     x, amounts = call.tensor(), list(call["pad"])
+    if "mode" in call and call["mode"] != "constant":
+        return _padded_with_itself(call, x, amounts, call["mode"])
     value = float(call["value"] or 0.0)
     if not any(amounts):
         return x
@@ -193,6 +215,23 @@ def pad(call: Call) -> Value:
         call.refuse("padding of the batch is not covered")
     pairs = [by_axis.get(axis, (0, 0)) for axis in "CTHW"]
     return call.result(call.emit(Pad(x.spec, pairs, value), x), x.order)
+
+
+# Mode -> the place of an axis that stands at a place outside of it; the axis has so many places.
+_OUTSIDE: dict[str, Callable[[int, int], int]] = {
+    "replicate": lambda place, size: min(max(place, 0), size - 1),
+    "reflect": lambda place, size: size - 1 - abs(size - 1 - abs(place)),
+    "circular": lambda place, size: place % size,
+}
+
+
+def _padded_with_itself(call: Call, x: Clip | Plain, amounts: Sequence[int], mode: str) -> Clip | Plain:
+    """Axis by axis from the last one."""
+    for index, (before, after) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
+        dim = len(x.shape) - 1 - index
+        size = x.shape[dim]
+        x = chosen(call, x, dim, [_OUTSIDE[mode](place, size) for place in range(-before, size + after)])
+    return x
 
 
 @rule("aten.copy.default")

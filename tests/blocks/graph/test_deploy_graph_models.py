@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torchvision.models import video
 
 from hwbench.deploy import deploy_graph
@@ -132,6 +133,32 @@ class PicturesFirst(nn.Module):
 def test_a_network_on_pictures_with_a_head_on_clips_is_one_delegate(precision: Precision, tmp_path: Path) -> None:
     torch.manual_seed(3)
     model, clip = PicturesFirst().eval(), torch.randn(1, 3, 8, 17, 24)
+    check_built(model, clip, precision, tmp_path / "model.pte")
+
+
+class Composed(nn.Module):
+    """Operations that are made of others: powers, sums, repetitions, shuffles, padding with the edge, conv1d."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv3d(3, 8, 3, padding=1, padding_mode="replicate")
+        self.pictures = nn.Conv2d(2, 8, 3, 2, 1)
+        self.over_time = nn.Sequential(nn.Conv1d(8, 8, 3, padding=1), nn.BatchNorm1d(8), nn.ReLU())
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n, t = x.shape[0], x.shape[2]
+        x = torch.max(self.first(x).clamp_min(-0.5), x.mean(1, keepdim=True).repeat(1, 8, 1, 1, 1))
+        x = F.channel_shuffle(x.square(), 2) * (x.sum(2, keepdim=True).square() + 1).reciprocal()
+        y = self.pictures(F.pixel_shuffle(x.transpose(1, 2).flatten(0, 1), 2))
+        y = y.view(n, t, 8, -1).masked_fill(torch.arange(t).view(t, 1, 1) == 1, 0.5).mean(3)
+        return self.head(self.over_time(y.transpose(1, 2)).sum(2))
+
+
+@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8])
+def test_operations_made_of_others_are_one_delegate(precision: Precision, tmp_path: Path) -> None:
+    torch.manual_seed(4)
+    model, clip = Composed().eval(), torch.randn(1, 3, 6, 10, 12)
     check_built(model, clip, precision, tmp_path / "model.pte")
 
 
