@@ -293,11 +293,12 @@ def _winner(
 ) -> Winner:
     best = result.best
     workloads = {p: _workload(result, space, best.architecture, p) for p in tables}
-    names = _block_names(given(space), Architecture.parse(best.architecture))
+    parts = list(workloads[result.precision].parts())
+    names = _block_names(given(space), Architecture.parse(best.architecture), len(parts))
     costs = {p: _costs(workloads[p], tables[p]) for p in tables}
     blocks = tuple(
         Block(name, part, {p: seconds for p in tables if (seconds := costs[p][index]) is not None})
-        for index, (name, part) in enumerate(zip(names, workloads[result.precision].parts(), strict=True))
+        for index, (name, part) in enumerate(zip(names, parts, strict=True))
     )
     measurement = _measurement(workloads[result.precision], rows, best.measured_s)
     whole = {p: _whole(workload, tables[p], rows) for p, workload in workloads.items()}
@@ -311,11 +312,18 @@ def _workload(result: StoredResult, space: StagedSpace | Missing, key: str, prec
     return network.workload(precision, settings.variant)
 
 
-def _block_names(space: StagedSpace, architecture: Architecture) -> list[str]:
-    """``stem``, ``s1.1``, ``s1.2``, ..., ``head``: blocks by stage, both counted from 1."""
-    counts = space.stage_depths(architecture)
-    inner = [f"s{stage}.{block}" for stage, count in enumerate(counts, start=1) for block in range(1, count + 1)]
-    return ["stem", *inner, "head"]
+def _block_names(space: StagedSpace, architecture: Architecture, count: int) -> list[str]:
+    """``stem``, ``s1.1``, ``s1.2``, ..., ``head``: ``count`` blocks by stage, both counted from 1; several blocks of a
+    stem or head are counted as well.
+    """
+    ahead = len(space.ends.on(space.cell(architecture).clip).before())
+    depths = space.stage_depths(architecture)
+    inner = [f"s{stage}.{block}" for stage, depth in enumerate(depths, start=1) for block in range(1, depth + 1)]
+    return [*_numbered("stem", ahead), *inner, *_numbered("head", count - ahead - len(inner))]
+
+
+def _numbered(name: str, count: int) -> list[str]:
+    return [name] if count == 1 else [f"{name}.{number}" for number in range(1, count + 1)]
 
 
 def _costs(network: Workload, profiled: Profiled | Missing) -> list[float | None]:
