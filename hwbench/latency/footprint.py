@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hwbench.specs import BlockSpec, Precision, TensorSpec
 from hwbench.specs.kinds.squeezetime import PositionMap
-from hwbench.specs.operations import Addition, Convolution, HeadConvolution, Operation
+from hwbench.specs.operations import Addition, Convolution, HeadConvolution, Operation, Path
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ def file_bytes(block: BlockSpec, x: TensorSpec, precision: Precision) -> int:
 
 
 def activation_bytes(block: BlockSpec, x: TensorSpec, precision: Precision) -> int:
-    """The most that a block holds at a time: what an operation reads and writes, and the input for a later operation.
+    """The most that a block holds at a time: what an operation reads and writes, and the input of the block while it
+    waits for a later operation.
 
     An engine that plans memory needs no less for the block, and as much for a network as for its largest block.
 
@@ -66,8 +67,11 @@ def activation_bytes(block: BlockSpec, x: TensorSpec, precision: Precision) -> i
 
 
 def _live_values(block: BlockSpec, x: TensorSpec) -> Iterator[int]:
-    for operation in block.operations(x):
-        waiting = 0 if operation.input == x else x.numel
+    keeps = block.descriptor.keeps_input(block)
+    for index, operation in enumerate(block.operations(x)):
+        # A shape alone does not tell: a block may be as wide inside as at its input.
+        reads_input = operation.input == x and (index == 0 or operation.path is Path.SIDE)
+        waiting = x.numel if keeps and not reads_input else 0
         yield operation.input.numel + operation.output.numel + waiting
 
 

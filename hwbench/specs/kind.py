@@ -88,6 +88,11 @@ class BlockKind:
         """As ``operations``, for an input of one or several pathways."""
         return self.operations(spec, pathways[0])
 
+    def keeps_input(self, spec: BlockSpec) -> bool:
+        """Whether the input of a block waits beside its operations for a later one, as for the sum with a shortcut."""
+        del spec
+        return True
+
     @cached_property
     def defaults(self) -> dict[str, Any]:
         """The defaults of the fields that are not among the common ones."""

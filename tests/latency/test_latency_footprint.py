@@ -85,6 +85,37 @@ def test_activations_are_what_an_operation_reads_and_writes_and_what_waits_for_t
     assert activation_bytes(pool, x, precision) == bytes_per_value * x.numel
 
 
+@pytest.mark.parametrize(
+    ("key", "held"),
+    [
+        ("bottleneck_i24_m24_o24_k1x1x1+3x3x3_g24_relu", 3 * 24),
+        ("bottleneck_i24_m24_o48_k1x1x1+3x3x3_relu", 24 + 48 + 24),
+        ("r2plus1d_i24_m24_o24_k3x1x1+1x3x3_relu", 3 * 24),
+        ("x3d_i24_m24_o24_k3x3x3_relu", 3 * 24),
+        # E3D: without a shortcut nothing waits
+        ("x3d_i24_m24_o32_k3x3x3_fs1_relu", 24 + 32),
+        ("x3d_i24_m54_o32_k3x3x3_fs1_relu", 54 + 54),
+    ],
+)
+def test_the_input_waits_where_a_block_is_as_wide_inside_as_at_its_input(key, held):
+    x = TensorSpec(1, 24, 4, 10, 12)
+    assert activation_bytes(BlockSpec.parse(key), x, Precision.INT8) == held * 4 * 10 * 12
+
+
+def test_activations_do_not_fall_as_a_block_widens_inside():
+    x = TensorSpec(1, 24, 4, 10, 12)
+    for key in ("x3d_i24_m{0}_o24_k3x3x3_relu", "bottleneck_i24_m{0}_o24_k1x1x1+3x3x3_g{0}_relu"):
+        sizes = [activation_bytes(BlockSpec.parse(key.format(m)), x, Precision.INT8) for m in range(20, 30)]
+        assert sizes == sorted(sizes)
+
+
+def test_what_is_counted_of_a_block_by_hand_reads_its_input():
+    """``dm``, ``wm``: both counts are of the whole block, and neither waits for the other."""
+    x = TensorSpec(1, 8, 2, 6, 6)
+    block = BlockSpec.parse("hand_i8_o8_k1x1x1_t2_h6_w6_ot2_oh6_ow6_dm900_wm90_nw64_p1-a.b.c_v7_identity")
+    assert activation_bytes(block, x, Precision.INT8) == 2 * x.numel
+
+
 def test_a_depthwise_kernel_over_frames_and_space_is_written_once_for_each_frame():
     x = TensorSpec(1, 24, 4, 10, 12)
     whole, flat = (BlockSpec.parse(f"x3d_i24_m54_o24_k{kernel}_relu") for kernel in ("3x3x3", "1x3x3"))

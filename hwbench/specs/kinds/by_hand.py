@@ -71,6 +71,10 @@ class HandKind(BlockKind):
         if depthwise:
             yield CountedOperations(x, output, depthwise, 0, is_depthwise=True)
 
+    def keeps_input(self, spec: BlockSpec) -> bool:
+        """No: each count reads the input itself, and whether anything waits is not known."""
+        return False
+
 
 class HandStemKind(HandKind):
     """The first named block."""

@@ -111,6 +111,9 @@ class X3dKind(BlockKind):
         if changes and not spec.number(FREE_SHORTCUT.name):
             yield Convolution(kept, spec.out_channels, stride=spec.stride, path=Path.SIDE)
 
+    def keeps_input(self, spec: BlockSpec) -> bool:
+        return not spec.number(FREE_SHORTCUT.name) or spec.in_channels == spec.out_channels
+
 
 class X3dHeadKind(BlockKind):
     """Pointwise to the inner width of the last stage, the mean over the clip, a hidden layer, the classifier.
