@@ -13,7 +13,7 @@ from hwbench.spaces.families import MEMBERS, families
 from hwbench.spaces.family import Family, Member
 from hwbench.spaces.space import InputSize, StagedSpace, blocks_of
 from hwbench.spaces.stages import Stage
-from hwbench.specs import BlockSpec, Network
+from hwbench.specs import Architecture, BlockSpec, Network
 from hwbench.toml_fields import Fields
 from hwbench.workspace import Workspace
 
@@ -161,6 +161,9 @@ def read_card(path: Path) -> Card:
     name = fields.text("name")
     if name != path.parent.name:
         raise fields.error("name", f"expected the name of the folder, {path.parent.name!r}", name)
+    if not Architecture.can_be_of(f"{ZOO_SPACE}{name}"):
+        allowed = "letters, digits, '.', '_' and '-', as it stands in the key of its network"
+        raise fields.error("name", f"expected {allowed}; rename the folder as well", name)
     family = fields.text("family")
     described = MEMBERS.get(family, family)
     if described not in families:

@@ -20,7 +20,7 @@ from hwbench.spaces.stages import MAX_CHOICES, Stage, StageChoice
 from hwbench.spaces.steps import SPAN
 from hwbench.spaces.union import joined
 from hwbench.spaces.walk import after
-from hwbench.specs import AUTO, STREAM, BlockSpec, ModelName
+from hwbench.specs import AUTO, STREAM, Architecture, BlockSpec, ModelName
 from hwbench.toml_fields import Fields
 from hwbench.workspace import Workspace
 
@@ -93,6 +93,9 @@ def read_space(path: Path) -> StagedSpace:
     name = fields.text("name")
     if name != path.stem:
         raise fields.error("name", f"expected the name of the file, {path.stem!r}", name)
+    if not Architecture.can_be_of(name):
+        allowed = "letters, digits, '.', '_' and '-', first a letter or digit, as it begins the keys of its networks"
+        raise fields.error("name", f"expected {allowed}; rename the file as well", name)
     fields.text("description")
     family = _family(fields)
     inputs = fields.table("input")

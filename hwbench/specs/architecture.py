@@ -30,12 +30,17 @@ class Architecture:
         """Reads what ``key`` prints; whether the space has such a member is the space's to say."""
         space, colon, rest = key.partition(":")
         tokens = rest.split(",")
-        if not colon or _SPACE.fullmatch(space) is None or any(_CHOICE.fullmatch(t) is None for t in tokens):
+        if not colon or not cls.can_be_of(space) or any(_CHOICE.fullmatch(t) is None for t in tokens):
             raise InvalidValue(f"architecture: expected SPACE:name=value,name=value, got {key!r}")
         pairs = tuple((t.partition("=")[0], t.partition("=")[2]) for t in tokens)
         if len({name for name, _ in pairs}) != len(pairs):
             raise InvalidValue(f"architecture: a choice is made twice in {key!r}")
         return cls(space, pairs)
+
+    @staticmethod
+    def can_be_of(space: str) -> bool:
+        """Whether a space may have that name: it begins the keys of its networks, which ``parse`` reads."""
+        return _SPACE.fullmatch(space) is not None
 
     def __getitem__(self, name: str) -> str:
         for known, value in self.choices:

@@ -105,6 +105,18 @@ def test_what_a_card_cannot_say(tmp_path: Path, text: str, said: str) -> None:
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["x3d xs", "x3d-xs (copy)", "größe", "a+b"])
+def test_a_card_is_not_called_what_no_key_can_hold(tmp_path: Path, name: str) -> None:
+    folder = card_with(tmp_path, "").parent.rename(tmp_path / name)
+    path = folder / "model.toml"
+    path.write_text(path.read_text().replace('name = "x3d-xs"', f'name = "{name}"'), encoding="utf-8")
+    with pytest.raises(
+        InvalidFile, match=r"name: expected letters, digits, .* the key of its network.*, got '"
+    ) as caught:
+        read_card(path)
+    assert str(path) in str(caught.value)
+
+
 def used(path: Path) -> None:
     card = read_card(path)
     card.clip(4)

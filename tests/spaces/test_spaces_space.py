@@ -201,6 +201,25 @@ def test_a_space_file_that_does_not_validate(tmp_path, old, new, said):
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["small (copy)", "my space", "größe", "-small", "a+b", "a:b", "a,b", ".small"])
+def test_a_space_is_not_called_what_no_key_can_hold(tmp_path, name):
+    path = tmp_path / f"{name}.toml"
+    path.write_text(SMALL.replace('name = "small"', f'name = "{name}"'), encoding="utf-8")
+    with pytest.raises(
+        InvalidFile, match=r"name: expected letters, digits, .* the keys of its networks.*, got '"
+    ) as caught:
+        read_space(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["Small", "2small", "small_2.5-x"])
+def test_keys_of_a_space_read_back_whatever_it_is_called(tmp_path, name):
+    path = tmp_path / f"{name}.toml"
+    path.write_text(SMALL.replace('name = "small"', f'name = "{name}"'))
+    member = next(read_space(path).architectures())
+    assert Architecture.parse(member.key) == member
+
+
 def test_neither_spaces_nor_the_feasible_set_load_torch():
     code = "import sys, hwbench.spaces, hwbench.spaces.feasible; sys.exit(bool({'torch', 'optuna'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
