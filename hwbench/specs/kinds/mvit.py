@@ -10,6 +10,7 @@ Sources: MViT, Fan et al. 2021 (arXiv 2104.11227), section 3 and table 2, as PyT
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
 from hwbench.errors import InvalidValue
@@ -43,6 +44,18 @@ RESIDUAL_POOL = Field("residual_pool", "rq", FieldType.COUNT, 0)
 # equations 3 and 4); on others they are interpolated. 0: none.
 RELATIVE_FRAMES = Field("relative_frames", "rf", FieldType.COUNT, 0)
 RELATIVE_SIDE = Field("relative_side", "rs", FieldType.COUNT, 0)
+
+
+@dataclass(frozen=True)
+class DistanceProduct(Product):
+    """What queries make of the learned terms of their distances to keys along one axis.
+
+    A file holds terms for each place of a query and each of a key along the axis (``num_terms``), and for every head
+    and key marks of its place there (``num_marks``), see ``RelativePositions``.
+    """
+
+    num_terms: int = 0
+    num_marks: int = 0
 
 
 class TokenStemKind(BlockKind):
@@ -207,9 +220,13 @@ def _multiscale(spec: BlockSpec, x: TensorSpec, tokens: int) -> Iterator[Operati
     num_keys, fan_in = keys.t * keys.h * keys.w + tokens, inner // heads
     if frames := spec.number(RELATIVE_FRAMES.name):
         side = spec.number(RELATIVE_SIDE.name)
-        for length, reference in ((keys.t, frames), (keys.h, side), (keys.w, side)):
-            terms = (2 * reference - 1) * inner // heads
-            yield Product(queries, heads * length, inner // heads, Path.SIDE, terms)
+        for at, length, reference in (
+            (queries.t, keys.t, frames),
+            (queries.h, keys.h, side),
+            (queries.w, keys.w, side),
+        ):
+            weights, terms, marks = (2 * reference - 1) * fan_in, at * length * fan_in, heads * length * num_keys
+            yield DistanceProduct(queries, heads * length, fan_in, Path.SIDE, weights, terms, marks)
         # Each key has the terms of its place beside its channels, see ``RelativePositions``.
         fan_in += keys.t + keys.h + keys.w
     scores = Product(_rows(queries, tokens), heads * num_keys, fan_in)
