@@ -202,15 +202,16 @@ def _brought(row: LatencyRow, shift: Shift | None) -> LatencyRow:
 def replaced_rows(published: LatencyTable, one: OneScale, log: OccasionLog) -> int:
     """How many rows of a table of another store differ from those in their place by more than their 95 % interval.
 
-    A table of another store is one whose scale is of no occasion of this one. Both rows are of the same day, whose
-    hour a table does not say.
+    A table of another store is one whose scale is of no occasion of this one. Both rows are of the same conditions and
+    day, whose hour a table does not say.
     """
     if not _is_of_another_store(published, log):
         return 0
     aside = one.shifts.by_occasion.get(_PUBLISHED) if one.shifts is not None else None
     before = {row.workload: _brought(row, aside) for row in published}
     return sum(
-        row.measured_on == old.measured_on and not row.stats.ci_low_s <= old.stats.median_s <= row.stats.ci_high_s
+        (row.measured_on, row.conditions) == (old.measured_on, old.conditions)
+        and not row.stats.ci_low_s <= old.stats.median_s <= row.stats.ci_high_s
         for row in one.rows
         if row.stats is not None and (old := before.get(row.workload)) is not None and old.stats is not None
     )

@@ -232,3 +232,12 @@ def test_rows_of_another_store_that_are_replaced_on_the_same_day_are_told(worksp
     )
     assert list(table(workspace)) == list(own)
     assert not [line for line in profile(workspace) if "another store" in line]
+
+
+def test_rows_of_other_conditions_are_not_told_as_those_of_another_store(workspace, fake):
+    profile_before(workspace, "-1 hour")
+    fake.conditions = CONDITIONS | {"governor": "performance"}
+    slower(fake, 0.6)
+    assert not [line for line in profile(workspace) if "another store" in line]
+    for row in table(workspace):
+        assert row.stats.median_s == pytest.approx(0.6 * work(row.workload), rel=0.01)
