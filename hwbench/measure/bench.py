@@ -159,7 +159,6 @@ def open_benches(
     for runtime in runtimes:
         check_runtime(device, runtime)
     threads = threads or device.threads
-    require_quota(device, threads)
     with device.transport(report) as transport, occupied(transport, report) as probe:
         cpus = processors_for(device, probe, threads, precisions)
         if report is not None and Precision.FP16 in precisions and emulates_half(probe):
@@ -197,9 +196,11 @@ def processors_for(device: Device, probe: Probe, threads: int, precisions: Colle
 
     Raises:
         DeviceError: Another device answers under this name, or the device was updated.
-        InvalidValue: It has fewer cores than threads, or does not compute in a precision.
+        InvalidValue: It or the container of this process has fewer cores than threads, or it does not compute in a
+            precision.
     """
     device.recognise(probe)
+    require_quota(device, threads)
     require_arithmetic(probe, device.name, precisions)
     return device.pinned(threads, probe)
 

@@ -11,11 +11,13 @@ from micro_workspace import NETWORK, SPACE
 from written_manifest import write_manifest
 
 import hwbench
+from hwbench import control_group
 from hwbench.api import bench as bench_module
 from hwbench.api.bench import stats_of, tell_missing_samples
 from hwbench.api.bench_model import BenchModel, artifact_of, model_file
 from hwbench.api.bench_request import session_timing
 from hwbench.cli.bench import _print_profile
+from hwbench.control_group import ControlGroup
 from hwbench.devices import arithmetic
 from hwbench.errors import CheckFailed, DeviceUnreachable, InvalidFile, InvalidValue, UnknownName
 from hwbench.measure import builder, cache, file_profile, on_device
@@ -176,6 +178,19 @@ def test_what_a_device_does_not_do_is_refused_before_anything_is_built(workspace
     verb = hwbench.bench_engines if fields.get("runtime") == "all" else hwbench.bench
     with pytest.raises(InvalidValue, match=said):
         verb(hwbench.BenchRequest(model="zoo:x3d-xs", **fields), workspace=workspace)
+
+
+@pytest.mark.parametrize("runtime", [None, "all"])
+def test_threads_beyond_the_limit_of_a_container_are_refused_before_anything_is_built(
+    workspace, monkeypatch, tmp_path, runtime
+):
+    (tmp_path / "cpu.max").write_text("150000 100000\n")
+    (tmp_path / "self").write_text("0::/\n")
+    monkeypatch.setattr(control_group, "OWN", ControlGroup(tmp_path, tmp_path / "self"))
+    monkeypatch.setattr(builder, "build_all", lambda *_, **__: pytest.fail("it is built"))
+    verb = hwbench.bench_engines if runtime else hwbench.bench
+    with pytest.raises(InvalidValue, match="2 threads were asked for, the container of this process has"):
+        verb(hwbench.BenchRequest(model="zoo:x3d-xs", threads=2, runtime=runtime), workspace=workspace)
 
 
 def test_a_file_has_its_own_classes(workspace, tmp_path):
