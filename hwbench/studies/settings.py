@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -274,6 +274,11 @@ class Settings:
         elif "on_error" in changed:
             changed["on_error"] += f": go on with --on-error {before['on_error']}"
         return list(changed.values())
+
+    def allows(self, sizes: Iterable[tuple[str, int]]) -> bool:
+        """Whether the bytes of a network, by the key that ``--json`` prints, are within the limits."""
+        limits = {"file_size_bytes": self.max_file_bytes, "activation_bytes": self.max_activation_bytes}
+        return all(not limits[name] or size <= limits[name] for name, size in sizes)
 
     def check_same(self, stored: Mapping[str, object], study: str) -> None:
         """Refuses a stored study that was asked for anything else.

@@ -356,8 +356,9 @@ class Search:
         return sum(Architecture.parse(key) in self.feasible for key in tried)
 
     def _lost(self, history: Iterable[Candidate]) -> set[str]:
-        """The networks that were scored and are beyond the (largest) budget by the tables of today."""
-        return {c.architecture for c in history if self._worst(c) > self.settings.budget_ms / 1e3}
+        """The networks that were scored and are beyond the (largest) budget, or a limit of bytes, as of today."""
+        limit_s = self.settings.budget_ms / 1e3
+        return {c.architecture for c in history if self._worst(c) > limit_s or not self.settings.allows(c.sizes)}
 
     def _score_sums(self, make: type[Evaluator], context: Context) -> NetworkSums | None:
         """The scores of all networks, where they are sums; None where they are not."""
@@ -406,7 +407,7 @@ class Search:
         self, history: Sequence[Candidate], measure: int, measured: dict[str, Candidate]
     ) -> list[tuple[Confirmation, list[Candidate]]]:
         """What measures for each budget, ascending, and among which networks."""
-        distinct = list({c.architecture: c for c in history}.values())
+        distinct = list({c.architecture: c for c in history if self.settings.allows(c.sizes)}.values())
         limits = [limit / 1e3 for limit in self.settings.front_ms]
         found = []
         for limit in limits:

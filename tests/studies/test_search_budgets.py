@@ -29,6 +29,7 @@ from hwbench.reports.result import read_result
 from hwbench.reports.study import gather
 from hwbench.runtimes.runners import Runner
 from hwbench.specs import Architecture, BlockRole, Precision, Timing
+from hwbench.specs.kinds.x3d import X3dKind
 from hwbench.studies.candidates import Candidate, FurtherLatency, pareto
 from hwbench.studies.confirmation import Confirmation
 from hwbench.studies.latencies import space_latencies
@@ -235,6 +236,20 @@ def test_a_study_keeps_to_its_budgets(workspace, bay):
     with pytest.raises(InvalidValue, match=r"further_budgets_ms was .*, now \{\}"):
         ask(workspace, study="mine", max_file_size="400kB", budget="4.2ms", device="local")
     assert ask(workspace, study="mine", max_file_size="400kB", trials=10).trials == 10
+
+
+def test_networks_of_a_study_that_are_beyond_a_limit_by_the_count_of_today_are_no_candidates(
+    workspace, bay, monkeypatch
+):
+    """An earlier version left out what waits for a shortcut in some blocks."""
+    limit = 1_400_000
+    given = {"study": "mine", "device": "local", "budget": "4.2ms", "max_activations": f"{limit}B"}
+    with monkeypatch.context() as before:
+        before.setattr(X3dKind, "keeps_input", lambda *_: False)
+        assert dict(ask(workspace, **given, trials=12).best.sizes)["activation_bytes"] <= limit
+    result = ask(workspace, **given, trials=16)
+    assert any(dict(one.sizes)["activation_bytes"] > limit for one in result.history)
+    assert all(dict(one.sizes)["activation_bytes"] <= limit for one in (result.best, *result.pareto))
 
 
 def test_one_budget_is_for_all_devices_and_confidence_for_each(workspace, bay):
