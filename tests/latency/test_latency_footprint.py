@@ -110,6 +110,11 @@ def test_activations_are_what_an_operation_reads_and_writes_and_what_waits_for_t
     assert activation_bytes(block, x, precision) == bytes_per_value * values * (54 + 54 + 24)
     pool = BlockSpec.parse("pool_i24_o24_kglobal_identity")
     assert activation_bytes(pool, x, precision) == bytes_per_value * x.numel
+    # neither stem nor head of X3D has a shortcut
+    stem, clip = BlockSpec.parse("stem_i3_o24_k1x3x3+5x1x1_s2_relu"), TensorSpec(1, 3, 4, 20, 24)
+    assert activation_bytes(stem, clip, precision) == bytes_per_value * values * (24 + 24)
+    head = BlockSpec.parse("head_i24_m54_d512_o1000_kglobal_relu")
+    assert activation_bytes(head, x, precision) == bytes_per_value * (24 + 54) * values
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,9 @@ class X3dStemKind(BlockKind):
         yield first
         yield from depthwise_chain(first.output, tuple(depthwise), 1)
 
+    def keeps_input(self, spec: BlockSpec) -> bool:
+        return False
+
 
 class X3dKind(BlockKind):
     """Pointwise, depthwise, squeeze-excite, activation, pointwise, added to the input.
@@ -138,6 +141,9 @@ class X3dHeadKind(BlockKind):
         pooled = TensorSpec(x.n, spec.mid_channels, 1, 1, 1)
         yield Convolution(pooled, spec.hidden_channels)
         yield Convolution(pooled.with_(c=spec.hidden_channels), spec.out_channels)
+
+    def keeps_input(self, spec: BlockSpec) -> bool:
+        return False
 
 
 def check_causal(spec: BlockSpec) -> None:
