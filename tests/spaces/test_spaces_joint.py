@@ -346,6 +346,7 @@ mixed_costs = st.integers(1, 4).flatmap(
 @given(mixed_costs, st.floats(0.3, 1.5))
 @example([[[3, 5]], [[10, 0]]], 1.0)
 @example([[[3, math.pi, 5]], [[10, 0, 0]]], 1.0)
+@example([[[0, 1, 0]], [[5, 3, 5]]], 1.1)
 def test_what_is_named_is_enough_although_dearer_costs_are_no_multiples(rows, share):
     costs = {
         f"b{k}": {f"c{i}": dict(enumerate(row)) for i, row in enumerate(by_choice)} for k, by_choice in enumerate(rows)
@@ -363,7 +364,8 @@ def test_what_is_named_is_enough_although_dearer_costs_are_no_multiples(rows, sh
         larger = dict(zip(costs, (float(number) for number in re.findall(r"= (\S+)", way))))
         if larger:
             assert JointSet.of_named_costs(costs, larger).count
-            assert all(larger[name] >= budgets[name] for name in costs)
+            # A budget that stays is named as it is printed: 3.8 for 0.5 + 1.1 * 3.
+            assert all(larger[name] >= budgets[name] * (1 - 1e-9) for name in costs)
 
 
 @pytest.mark.parametrize(("share", "words"), [(0.4, "some are within each"), (0.42, "all are lost to the grid")])
