@@ -88,10 +88,12 @@ def masked_fill(call: Call) -> Value:
 
 @rule("aten.baddbmm.default", "aten.addmm.default")
 def sum_with_product(call: Call) -> Value:
-    """``beta · first + alpha · product of the matrices``."""
+    """``beta · first + alpha · product of the matrices``; with a ``beta`` of 0 the first is not read."""
     product: Value = multiplied(call, *(call[name] for name in call.names[1:3]))
     if call["alpha"] != 1:
         product = combined(call, "mul", [product, float(call["alpha"])])
+    if not call["beta"]:
+        return product
     return combined(call, "add", [product, call["self"]], float(call["beta"]))
 
 
@@ -126,6 +128,8 @@ def _permuted(call: Call, split: Callable[..., Sequence[int]], order: tuple[int,
         assert isinstance(made, Clip)
         stored, shape = x.spec.folded, made.spec.folded
         return Clip(call.emit(Reorder(tuple(split(*stored)), order, shape), x), made.spec, made.order)
+    if "pixel" in str(call.node.target) and len(x.shape) != 4:
+        call.refuse("pictures (N, C, H, W) and clips are covered")
     return Plain(call.emit(Reorder(tuple(split(*x.shape)), order, call.shape), x), call.shape)
 
 

@@ -181,12 +181,19 @@ def _over(call: Call, clip: Clip, after: tuple[int, ...], make: Make) -> Clip:
     return Clip(node, out, clip.order)
 
 
+@rule("aten.max.dim")
+def max_over_axis(call: Call) -> Value:
+    """The values of ``torch.max(x, dim)``; where they stand is not covered."""
+    return (reduce(call),)
+
+
 @rule("aten.mean.dim", "aten.amax.default")
 def reduce(call: Call) -> Value:
     """Mean or maximum over any axes but the batch."""
-    x, largest = call.tensor(), "amax" in str(call.node.target)
+    x, largest = call.tensor(), "max" in str(call.node.target)
     rank = len(x.shape)
-    dims = sorted({dim % rank for dim in (call["dim"] or range(rank))})
+    given = [call["dim"]] if isinstance(call["dim"], int) else call["dim"]
+    dims = sorted({dim % rank for dim in (given or range(rank))})
     if isinstance(x, Plain):
         return _reduce_plain(call, x, dims, largest)
     small = _reduced(call, x, {x.order[dim] for dim in dims}, largest)

@@ -38,11 +38,12 @@ def expand(call: Call) -> Value:
 
 
 def expanded(call: Call, x: Clip | Plain) -> Value:
-    """A tensor in the shape of the call, its axes of one place repeated."""
+    """A tensor in the shape of the call: axes of one place are repeated by zeros, as long in these axes alone."""
     if x.shape == call.shape:
         return x
-    zeros = torch.zeros(call.shape, dtype=torch.float64)
-    return combined(call, "add", [x, zeros])
+    mine = (1,) * (len(call.shape) - len(x.shape)) + x.shape
+    wider = [wanted if size == 1 else 1 for size, wanted in zip(mine, call.shape, strict=True)]
+    return combined(call, "add", [x, torch.zeros(wider, dtype=torch.float64)])
 
 
 @rule("aten.permute.default", "aten.transpose.int", "aten.t.default", "aten.movedim.int")

@@ -271,6 +271,7 @@ ATTENTION: dict[str, nn.Module] = {
     "zeros of its shape": Does(lambda x: x + torch.zeros_like(x) + x.new_full((1, 4, 1, 1, 1), 2.0)),
     "a part written over": Does(written_over),
 }
+NAN = float("nan")
 COMPOSITIONS: dict[str, nn.Module] = {
     "powers": Does(lambda x: x**2 - x**3 + (x.abs() + 1) ** 0.5 * (x.abs() + 1) ** -0.5 + (x.abs() + 1) ** -1),
     "square": Does(lambda x: x.square() + x.flatten(2).square().view_as(x)),
@@ -290,10 +291,12 @@ COMPOSITIONS: dict[str, nn.Module] = {
     "sum with a product": Does(
         lambda x: torch.baddbmm(x[:, 0, 0], x[:, 0, 1], x[:, 1, 2].mT @ x[:, 2, 3], beta=0.5, alpha=3)
     ),
+    "product alone": Does(lambda x: torch.baddbmm(torch.full((1, 9, 9), NAN).to(x), x[:, 0, 0], x[:, 0, 1].mT, beta=0)),
     "linear by hand": Does(lambda x: torch.addmm(torch.ones(3).to(x), x.mean((2, 3, 4)), torch.eye(4, 3).to(x))),
     "masked attention of torch": Does(masked_attention, nn.MultiheadAttention(4, 2, batch_first=True)),
     "mean of one axis": Does(lambda x: torch.cat([x[:, :, 0].mean(d).flatten() for d in (0, 1, 2, 3)])),
     "means of few axes": Does(lambda x: x.mean((2, 3, 4)).mean(1) + x.mean(3).mean(-1).mean((1, 2))),
+    "largest and where": Does(lambda x: x.max(1)[0] + x.max(1, keepdim=True).values[:, 0] + x[:, 0].max(-1, True)[0]),
     "largest of pictures": Does(lambda x: torch.cat([x[:, :, 0].amax(d).flatten() for d in ((0, 1), 1, (1, 3))])),
     "padding with the edge": Does(lambda x: F.pad(x, (2, 1, 0, 3, 2, 0), mode="replicate")),
     "padding with a reflection": Does(lambda x: F.pad(x, (2, 1, 0, 3, 4, 1), mode="reflect")),
@@ -393,6 +396,18 @@ def test_frames_that_a_strided_convolution_needs(frames: int, stride: int, kerne
 
 
 @pytest.mark.parametrize(
+    "model", [lambda x: x + gate_of(x).expand_as(x), lambda x: x * gate_of(x).repeat(1, 1, 5, 9, 10)]
+)
+def test_an_axis_that_is_repeated_stores_as_much_as_is_repeated(model):
+    deployed = deploy_graph(Does(model), torch.randn(1, 4, 5, 9, 10))
+    assert sum(buffer.numel() for buffer in deployed.buffers()) < 4 * 5 * 9 * 10
+
+
+def gate_of(x: torch.Tensor) -> torch.Tensor:
+    return x.mean((2, 3, 4), keepdim=True)
+
+
+@pytest.mark.parametrize(
     ("model", "said"),
     [
         (nn.Sequential(CONV(4, 4, 1), nn.GroupNorm(2, 4)), r"group_norm.* in 1 \(GroupNorm\) on 1x4x5x9x10"),
@@ -412,6 +427,11 @@ def test_frames_that_a_strided_convolution_needs(frames: int, stride: int, kerne
         (Does(lambda x: x[:, torch.tensor([True, False, True, True])]), r"index.Tensor.* on 1x4x5x9x10, 4: its size"),
         (Does(lambda x: F.scaled_dot_product_attention(*[x[:, :, 0]] * 3, dropout_p=0.1)), "attention.*random numbers"),
         (Does(lambda x: F.adaptive_max_pool3d(x, 1, True)[1]), "adaptive_max_pool3d.*result 1 is not covered"),
+        (Does(lambda x: x.max(1)[1]), r"max.dim.* on 1x4x5x9x10.*result 1 is not covered"),
+        (
+            Does(lambda x: F.pixel_shuffle(x[0, :, 0], 2)),
+            r"pixel_shuffle.* on 4x9x10: pictures \(N, C, H, W\) and clips",
+        ),
         (Does(lambda x: F.avg_pool3d(x[0], 2)), r"avg_pool3d.* on 4x5x9x10: a tensor \(N, C, T, H, W\) is expected"),
         (Does(lambda x: F.adaptive_avg_pool3d(x[0], 1)), "4x5x9x10: a tensor"),
         (Does(lambda x: F.adaptive_max_pool2d(x[0, 0], 1)), r"5x9x10: a tensor \(N, C, H, W\) is expected"),
