@@ -275,10 +275,13 @@ def doubts(parity: ParityRecord, *, trained: bool) -> tuple[str, ...]:
     if parity.variation_db is None or parity.centred_sqnr_db is None:
         return ("one clip proves little: a file that ignores its input would give the same",)
     reasons = []
-    if parity.rounding_sqnr_db is not None and parity.sqnr_db < MIN_SQNR_DB:
+    vary = parity.source != NOISE and parity.variation_db >= MIN_VARIATION_DB
+    apart = vary and parity.centred_sqnr_db < MIN_CENTRED_SQNR_DB
+    if parity.rounding_sqnr_db is not None and (parity.sqnr_db < MIN_SQNR_DB or apart):
         reasons.append(
             f"training with the rounding of int8 moved the network far from what it started from (SQNR "
-            f"{parity.sqnr_db:.1f} dB); that it still does what it did is for top-1 to say"
+            f"{parity.sqnr_db:.1f} dB, {parity.centred_sqnr_db:.1f} dB in what tells clips apart); that it still does "
+            "what it did is for top-1 to say"
         )
     elif parity.centred_sqnr_db < MIN_CENTRED_SQNR_DB:
         cause = "noise" if trained else "random weights"

@@ -145,6 +145,19 @@ def test_a_network_that_training_with_rounding_moved_far_is_told() -> None:
     assert "moved the network far from what it started from" in doubts(found, trained=True)[0]
 
 
+def test_a_network_that_training_with_rounding_moved_in_what_tells_clips_apart_is_told() -> None:
+    made, shared = logits(1.0), 6.0
+    comparison = OutputComparison()
+    for video, start in enumerate(made.roll(1, 0)):
+        comparison.add(video, made[video][None] + shared, made[video][None] + shared, start[None] + shared)
+    found = comparison.parity("synthetic", DeployFormError(0, 0))
+    assert found.sqnr_db > 10 > 3 > found.centred_sqnr_db
+    (reason,) = doubts(replace(found, top1_classes=2), trained=True)
+    assert reason.startswith(
+        "training with the rounding of int8 moved the network far from what it started from (SQNR 1"
+    )
+
+
 def test_one_clip_is_told() -> None:
     before = logits(1.0, clips=1)
     found = record(before, before)
