@@ -182,9 +182,11 @@ def _over(call: Call, clip: Clip, after: tuple[int, ...], make: Make) -> Clip:
 
 
 @rule("aten.max.dim")
-def max_over_axis(call: Call) -> Value:
+def max_over_axis(call: Call) -> tuple[Value]:
     """The values of ``torch.max(x, dim)``; where they stand is not covered."""
-    return (reduce(call),)
+    values = reduce(call)
+    assert not isinstance(values, tuple)
+    return (values,)
 
 
 @rule("aten.mean.dim", "aten.amax.default")
