@@ -134,6 +134,7 @@ def test_a_file_with_two_inputs_for_onnx_computes_the_same(precision, tmp_path):
     out = tmp_path / "fuse.onnx"
     get("onnx").build(module, example, one, out, [example] * (precision == "int8"))
     model = OnnxModel(str(out), Options(threads=1))
+    model.make_inputs()
     assert model.run() > 0
     with torch.no_grad():
         expected = module(*(torch.from_numpy(values) for values in model._inputs))
