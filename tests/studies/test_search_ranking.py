@@ -77,28 +77,20 @@ def test_precision_and_regret_by_hand() -> None:
     assert precision_at(scores[:4], truths[:4], [""] * 4, first=5) == pytest.approx(0.5)  # two of four
 
 
-def test_the_regret_does_not_depend_on_the_order_of_networks_that_tie() -> None:
+@pytest.mark.parametrize("measure", [regret, precision_at])
+def test_no_measure_depends_on_the_order_of_networks_that_tie(measure) -> None:
     rng = np.random.default_rng(7)
     for _ in range(20):
         scores, truths, bands = rng.integers(3, size=24), rng.integers(4, size=24) / 4, rng.integers(2, size=24)
         moved = rng.permutation(24)
-        found = regret(scores[moved], truths[moved], bands[moved])
-        assert found == pytest.approx(regret(scores, truths, bands), rel=1e-12)
+        found = measure(scores[moved], truths[moved], bands[moved])
+        assert found == pytest.approx(measure(scores, truths, bands), rel=1e-12)
 
 
 def test_first_choices_that_tie_lose_their_mean() -> None:
     truths, bands = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2], [""] * 8
     assert regret([1] * 8, truths, bands) == pytest.approx(chance_regret(truths, bands))
     assert regret([2, 1, 2, 2], truths[:4], [""] * 4) == pytest.approx(0.9 - (0.9 + 0.7 + 0.6) / 3)
-
-
-def test_the_precision_does_not_depend_on_the_order_of_networks_that_tie() -> None:
-    rng = np.random.default_rng(7)
-    for _ in range(20):
-        scores, truths, bands = rng.integers(3, size=24), rng.integers(4, size=24) / 4, rng.integers(2, size=24)
-        moved = rng.permutation(24)
-        found = precision_at(scores[moved], truths[moved], bands[moved])
-        assert found == pytest.approx(precision_at(scores, truths, bands), rel=1e-12)
 
 
 def test_networks_that_tie_share_the_last_places() -> None:
