@@ -15,6 +15,7 @@ from hwbench.spaces import FeasibleSet, read_space
 from hwbench.spaces.families import X3d
 from hwbench.spaces.families.x3d import Head, X3dEnds, X3dStemChoice
 from hwbench.spaces.feasible import GRID
+from hwbench.spaces.scales import steps_along
 from hwbench.spaces.space import StagedSpace
 from hwbench.spaces.stages import Stage
 from hwbench.spaces.sums import SpaceSums
@@ -180,7 +181,8 @@ def test_repair_changes_as_little_as_possible(space, salt, share, seed, known):
 
     def distance(other: Architecture) -> tuple[int, int]:
         told = dict(other.choices)  # of blocks that only one of both has, nothing is changed
-        pairs = [(space.choices[n].index(v), space.choices[n].index(told.get(n, v))) for n, v in proposal.choices]
+        places = {name: dict(zip(values, steps_along(values).tolist())) for name, values in space.choices.items()}
+        pairs = [(places[n][v], places[n][told.get(n, v)]) for n, v in proposal.choices]
         return sum(a != b for a, b in pairs), sum(abs(a - b) for a, b in pairs)
 
     repaired = feasible.repair(proposal)

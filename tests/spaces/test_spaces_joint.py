@@ -18,6 +18,7 @@ from hwbench.spaces.costs import cost_sums
 from hwbench.spaces.families import X3d
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.joint import JointSet
+from hwbench.spaces.scales import steps_along
 from hwbench.spaces.space import StagedSpace
 from hwbench.spaces.stages import Stage
 from hwbench.spaces.sums import SpaceSums
@@ -145,7 +146,8 @@ def test_repair_changes_as_little_as_possible(case, seed):
     def distance(other):
         choices = case.space.choices
         told = dict(other.choices)  # of blocks that only one of both has, nothing is changed
-        pairs = [(choices[n].index(v), choices[n].index(told.get(n, v))) for n, v in proposal.choices]
+        places = {name: dict(zip(values, steps_along(values).tolist())) for name, values in choices.items()}
+        pairs = [(places[n][v], places[n][told.get(n, v)]) for n, v in proposal.choices]
         steps, mean = sum(abs(a - b) for a, b in pairs), sum(case.shares(other)) / len(case.limits)
         return sum(a != b for a, b in pairs), steps, pytest.approx(mean)
 
