@@ -41,6 +41,7 @@ from hwbench.studies.latencies import choices_digest, feasible_set
 from hwbench.studies.settings import Settings
 from hwbench.studies.study import Search
 from hwbench.testing.fakes import FakeDevice
+from hwbench.testing.permissions import obey_permissions
 from hwbench.testing.tables import installed_target, space_table, work
 from hwbench.training import Checkpoint, Recipe, save_checkpoint
 from hwbench.workspace import Workspace
@@ -115,21 +116,6 @@ def call(*arguments: str) -> tuple[int, str, str]:
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
     return status, out.getvalue(), err.getvalue()
-
-
-def obey_permissions() -> None:
-    """Makes root obey the permission bits of files, as others do: gives up CAP_DAC_OVERRIDE and what is like it."""
-    if os.geteuid() != 0:
-        return
-    libc = ctypes.CDLL(None, use_errno=True)
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, this thread
-    data = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; twice 32 bits
-    if libc.capget(header, data) != 0:
-        raise OSError(ctypes.get_errno(), "capget")
-    for at in range(3):
-        data[at] &= ~0b1110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER
-    if libc.capset(header, data) != 0:
-        raise OSError(ctypes.get_errno(), "capset")
 
 
 def read_only(root: Path) -> None:

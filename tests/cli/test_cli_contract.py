@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import typer
 import typer.core
-from permissions import obeying_permissions
 from typer.testing import CliRunner
 
 import hwbench.errors
 from hwbench.cli.main import app, main
 from hwbench.errors import HwbenchError
+from hwbench.testing.permissions import obeying_permissions
 from hwbench.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,6 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from permissions import obeying_permissions
 
 from hwbench.data import listing_of
 from hwbench.data.images import FrameFolder
@@ -22,6 +21,7 @@ from hwbench.data.readers.tar_index import tar_members
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, UnknownName
 from hwbench.testing import datasets
 from hwbench.testing.datasets import COPIES, add_text
+from hwbench.testing.permissions import obeying_permissions
 
 Copy = Callable[[str], Path]
 
