@@ -118,12 +118,12 @@ class Call:
             self.refuse("its first operand does not depend on the input")
         return value
 
-    def clip(self, name: str, *, any_order: bool = False) -> Clip:
-        """An argument that must be a clip: its axes named N, C, T, H, W by position, or in any order as they are."""
+    def clip(self, name: str) -> Clip:
+        """An argument that must be a clip, its axes named N, C, T, H, W by position."""
         value = self[name]
         if not isinstance(value, Clip):
             self.refuse("a tensor with five axes is expected")
-        return value if any_order else self.refolded(value, NCTHW)
+        return self.refolded(value, NCTHW)
 
     def constant(self, name: str) -> torch.Tensor | None:
         """An argument that must not depend on the input."""
