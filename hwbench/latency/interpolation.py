@@ -29,7 +29,7 @@ def interpolated(table: LatencyTable, parts: Iterable[Workload]) -> FilledTable:
         table,
         dict(zip(wanted, seconds.tolist())),
         model.spread,
-        model.how,
+        model.how if wanted else "",
         deviations=dict(zip(wanted, deviations.tolist())),
         common_share=model.common_share,
         refused=refused,

@@ -190,6 +190,8 @@ class FilledRows:
         guess = best.model.fit(best.state, best.rows, kept.seconds, kept.noise)
 
         def predict(parts: Sequence[Workload]) -> tuple[Floats, Floats]:
+            if not parts:
+                return np.empty(0), np.empty(0)
             logs, deviations = guess(best.model.encode(parts))
             return np.exp(logs), np.maximum(deviations * factor, _LEAST_DEVIATION)
 

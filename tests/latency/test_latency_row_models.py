@@ -123,6 +123,16 @@ def test_a_kind_that_was_not_measured_is_refused(stepped):
     assert "kind head was not measured" in filled.explain(head)
 
 
+def test_a_table_of_which_no_missing_row_is_like_the_measured_ones_is_filled_with_none(stepped):
+    """As that of one space, where another space of other kinds is searched."""
+    parts = parts_of(drawn(12, 5))
+    bodies = [part for part in parts if part.blocks[0].kind == "x3d"]
+    heads = [part for part in parts if part.blocks[0].kind == "head"]
+    filled = interpolated(stepped.table(bodies[:60]), heads)
+    assert not any(head in filled for head in heads)
+    assert filled.how == ""
+
+
 def test_the_variance_of_a_network_adds_copies_and_common_errors(device):
     network = drawn(1, 6)[0]
     first, second, *others = dict.fromkeys(network.parts())
