@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -170,3 +171,21 @@ def test_a_fetch_without_locks_goes_on_by_itself_and_leaves_nothing(
     assert [file.name for file in stored_weights(workspace, "x3d-xs").parent.iterdir()] == [".lock"]
     monkeypatch.setattr(Weights, "sent", 1_000_000)
     assert fetch_weights(workspace, "x3d-xs").path.read_bytes() == WEIGHTS
+
+
+@pytest.mark.usefixtures("no_locks", "_mirror")
+def test_what_a_killed_fetch_without_locks_left_goes_with_a_later_one(tmp_path: Path) -> None:
+    workspace = Workspace.create(tmp_path / "workspace")
+    kept = fetch_weights(workspace, "x3d-xs").path
+    left = kept.with_name(f".{kept.name}.0123456789abcdef.tmp")
+    of_now = kept.with_name(f".{kept.name}.fedcba9876543210.tmp")
+    for part in (left, of_now):
+        for file in (part, part.with_name(f"{part.name}.tag")):
+            file.write_text("half")
+    two_days_ago = time.time() - 2 * 24 * 3600
+    for file in kept.parent.iterdir():
+        if not file.name.startswith(of_now.name):
+            os.utime(file, (two_days_ago, two_days_ago))
+    assert not fetch_weights(workspace, "x3d-xs").fetched
+    expected = {kept.name, f"{kept.name}.sha256", ".lock", of_now.name, f"{of_now.name}.tag"}
+    assert {file.name for file in kept.parent.iterdir()} == expected

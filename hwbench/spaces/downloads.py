@@ -15,6 +15,7 @@ import http.client
 import os
 import re
 import shutil
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -38,6 +39,8 @@ MIRROR = "HWBENCH_ZOO_MIRROR"
 MAX_BYTES = 5 * 10**9
 # A connection that brings no byte for so long is given up.
 STALL_S = 30.0
+# A fetch writes a piece at least every ``STALL_S``: what nobody wrote to for a day is of none, however clocks differ.
+_STALE_S = 24 * 3600
 _PIECE_BYTES = 1 << 20
 _TRIES = 3
 # Pages that ask who one is, and what Git keeps in the place of a large file: their first bytes, in small letters.
@@ -344,7 +347,8 @@ def _way_out(url: str) -> str:
 def _alone(path: Path) -> Iterator[Path]:
     """Waits for another process that fetches the same file; gives the name of the part that this one writes.
 
-    Without locks nobody is waited for: the part is of this process alone, and goes at the end.
+    Without locks nobody is waited for: the part is of this process alone, and goes at the end, or where the process is
+    killed with a fetch of the same card a day later.
     """
     with writing(path):
         lock = path.with_name(".lock").open("w")
@@ -353,6 +357,7 @@ def _alone(path: Path) -> Iterator[Path]:
         if alone is False:
             with writing(path):
                 fcntl.lockf(lock, fcntl.LOCK_EX)
+        _sweep(path.parent)
         part = _part(path) if alone is not None else temporary_beside(path)
         try:
             yield part
@@ -360,3 +365,11 @@ def _alone(path: Path) -> Iterator[Path]:
             if alone is None:
                 _remove(part)
                 _remove(_tag(part))
+
+
+def _sweep(folder: Path) -> None:
+    """Removes parts, and what tells of them, that killed fetches of a card left behind."""
+    for leftover in [*folder.glob(".*.tmp"), *folder.glob(".*.tmp.tag")]:
+        with contextlib.suppress(OSError):  # another fetch is faster
+            if time.time() - leftover.stat().st_mtime > _STALE_S:
+                leftover.unlink()
