@@ -17,6 +17,7 @@ PACKAGE = ROOT / "hwbench"
 BOTTOM = {
     *("errors", "units", "registry", "workspace", "printable", "interpreter", "ownership", "durable", "documents"),
     *("toml_fields", "frames", "torchrun", "room", "linear_algebra", "locks", "control_group", "user_folders"),
+    "scratch",
 }
 LEVELS = (
     BOTTOM,
@@ -45,6 +46,7 @@ NEIGHBOURS = {
     ("room", "ownership"): "what lies in a cache is run: only we can write the folder",
     ("interpreter", "control_group"): "a container leaves fewer processors than the machine has",
     ("locks", "errors"): "a file system without locks is a WorkspaceError",
+    ("scratch", "locks"): "a running process locks its folder",
     ("torchrun", "errors"): "a process that another one ended says nothing",
     ("toml_fields", "documents"): "a file is bounded before its keys are looked at",
     ("toml_fields", "errors"): "a file that does not validate is an InvalidFile",

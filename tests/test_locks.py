@@ -6,6 +6,7 @@ import http.server
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from hwbench.locks import try_flock, try_lockf
 from hwbench.measure.cache import ArtifactCache
 from hwbench.room import clean_cache, use
 from hwbench.runtimes.native.build import Wheel, build_runner, lock
+from hwbench.scratch import scratch_folder
 from hwbench.spaces import fetch_weights
 from hwbench.spaces.downloads import MIRROR, stored_weights
 from hwbench.studies.journal import open_study
@@ -189,3 +191,16 @@ def test_what_a_killed_fetch_without_locks_left_goes_with_a_later_one(tmp_path: 
     assert not fetch_weights(workspace, "x3d-xs").fetched
     expected = {kept.name, f"{kept.name}.sha256", ".lock", of_now.name, f"{of_now.name}.tag"}
     assert {file.name for file in kept.parent.iterdir()} == expected
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_scratch_folders_are_made_without_locks_and_none_is_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    other = tmp_path / "hwbench-abcdefgh"
+    other.mkdir(mode=0o700)
+    (other / ".lock").touch()
+    with scratch_folder() as folder:
+        assert folder.is_dir()
+    assert [path for path in tmp_path.iterdir() if path.name.startswith("hwbench-")] == [other]

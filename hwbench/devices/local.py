@@ -22,6 +22,7 @@ from typing import IO, Any, Self
 from hwbench.devices.base import MOST_PULL_BYTES, Address, CommandResult, TransportKind, transports
 from hwbench.devices.interrupts import uninterrupted
 from hwbench.errors import DeviceError, InvalidValue, WorkspaceError
+from hwbench.scratch import scratch_folder
 from hwbench.workspace import temporary_beside, writing
 
 # The runner reads paths from a list of lines.
@@ -38,7 +39,8 @@ class LocalTransport:
     """Runs commands here. Files are used where they lie: nothing is copied by ``push``."""
 
     def __init__(self) -> None:
-        self._folder: str | None = None
+        self._folder: Path | None = None
+        self._scratch = contextlib.ExitStack()
         self._processes: set[LocalProcess] = set()
 
     @property
@@ -112,15 +114,14 @@ class LocalTransport:
 
     def temporary(self, name: str) -> str:
         if self._folder is None:
-            self._folder = tempfile.mkdtemp(prefix="hwbench-")
+            self._folder = self._scratch.enter_context(scratch_folder())
         return os.path.join(self._folder, name)
 
     def close(self) -> None:
         for process in list(self._processes):
             process.close()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        self._scratch.close()
+        self._folder = None
 
     def __enter__(self) -> Self:
         return self

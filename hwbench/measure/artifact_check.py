@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from hwbench.errors import CheckFailed, InvalidFile
 from hwbench.measure.bench import Bench
 from hwbench.runtimes import protocol
 from hwbench.runtimes.runners import STARTUP_S, CheckResult, FloatArray, describe_end, read_check
+from hwbench.scratch import scratch_folder
 from hwbench.specs import Timing
 
 
@@ -31,7 +31,7 @@ def check_artifact(
         DeviceError: The device went away.
     """
     transport = bench.transport
-    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
+    with scratch_folder() as folder:
         output, given = transport.temporary("output.raw"), ""
         if input is not None:
             raw = Path(folder, "input.raw")
@@ -90,7 +90,7 @@ def profile_ops(path: Path, *, bench: Bench, timing: Timing | None = None) -> Op
         DeviceError: The device went away.
     """
     timing = timing or Timing()
-    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
+    with scratch_folder() as folder:
         listing = Path(folder, "list.tsv")
         listing.write_bytes(os.fsencode(f"0\t{bench.push(path)}\n"))
         options = bench.options(timing, list=bench.push(listing), profile=True)

@@ -14,7 +14,6 @@ import math
 import re
 import signal
 import statistics
-import tempfile
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from hwbench.runtimes.pte_model import PteLayout, pte_layout
 from hwbench.runtimes.python_models import arrays, mix
 from hwbench.runtimes.python_runner import Entry, read_list, shuffled
 from hwbench.runtimes.runners import Runner, describe_end
+from hwbench.scratch import scratch_folder
 
 # Nine digits of milliseconds are eleven days; of executions, more than any visit has.
 _MS = r"([0-9]{1,9}(?:\.[0-9]{1,20})?) ms"
@@ -127,8 +127,8 @@ class Upstream:
         return _Lines(self._lines(options))
 
     def _lines(self, options: Options) -> Generator[str]:
-        with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
-            self._folder = Path(folder)
+        with scratch_folder() as folder:
+            self._folder = folder
             yield self._start(options)
             yield from self._check(options) if options.check else self._rounds(options)
 

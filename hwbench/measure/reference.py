@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from hwbench.measure.bench import Bench
 from hwbench.measure.drift import MAX_REFERENCE_VISITS, RECOVERED, Drift, Pauses
 from hwbench.runtimes import protocol
 from hwbench.runtimes.runners import STARTUP_S
+from hwbench.scratch import scratch_folder
 from hwbench.specs import Timing
 
 
@@ -84,7 +84,7 @@ class Reference:
     def _visits(self, enough: Callable[[], bool]) -> Iterator[protocol.Visit]:
         """Visits to the sentinel alone, one after another in one process, until they are enough."""
         bench, limit = self.bench, STARTUP_S + self.timing.timeout_s
-        with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
+        with scratch_folder() as folder:
             listing = Path(folder, "list.tsv")
             listing.write_bytes(os.fsencode(f"{protocol.SENTINEL}\t{bench.push(self.path)}\n"))
             pushed = bench.push(listing)

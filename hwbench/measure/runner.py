@@ -7,7 +7,6 @@ visits they still lack.
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from hwbench.measure.reference import Reference
 from hwbench.measure.runner_output import RunnerOutput
 from hwbench.measure.visits import RemainingVisits, session_of
 from hwbench.runtimes import protocol
+from hwbench.scratch import scratch_folder
 from hwbench.specs import Artifact, Outcome, Session, Timing
 
 # Deaths of the runner in a row that tell nothing about any file; after them it is the device's fault.
@@ -161,7 +161,7 @@ class _Turn:
     def _run_once(self, seed: int) -> None:
         """Starts the runner for the visits left, and reads until it ends, or until the machine has become hot."""
         self.bench.again()  # nothing to do but where the device was started anew, which nobody may have noticed
-        with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
+        with scratch_folder() as folder:
             listing = Path(folder, "list.tsv")
             listing.write_bytes(os.fsencode("".join(self.visits.lines(self.bench.push))))
             if not self.visits.total:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from hwbench.runtimes.protocol import Options
 from hwbench.runtimes.python_models import ModelFailure, Operation, arrays, averaged
+from hwbench.scratch import scratch_folder
 
 _ERRORS_ONLY = 3
 # Executions of a new session that are not told: the first plans memory, and caches and pages are cold in it.
@@ -85,7 +85,7 @@ class OnnxModel:
     def operations(self, runs: int) -> list[Operation]:
         import onnxruntime
 
-        with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
+        with scratch_folder() as folder:
             session = self._open(onnxruntime, os.path.join(folder, "trace"))
             values = {given.name: value for given, value in zip(session.get_inputs(), self._inputs, strict=True)}
             for _ in range(_COLD_RUNS + runs):

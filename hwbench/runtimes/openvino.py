@@ -8,7 +8,6 @@ import hashlib
 import importlib
 import io
 import sys
-import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -167,12 +166,14 @@ def quantized(model: Any, calibration: Sequence[Example]) -> Any:
 
 def archive(model: Any, precision: Precision) -> bytes:
     """One file of a model, whose operations are renamed by kind and place; weights in fp16 take half the bytes."""
+    from hwbench.scratch import scratch_folder  # the runner of a device has this file alone
+
     openvino = engine("openvino")
     model.set_friendly_name("hwbench")
     for index, operation in enumerate(model.get_ordered_ops()):  # the engine counts on from one model to the next
         operation.set_friendly_name(f"{operation.get_type_name()}_{index}")
     made = io.BytesIO()
-    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
+    with scratch_folder() as folder:
         openvino.save_model(model, Path(folder, GRAPH), compress_to_fp16=precision is Precision.FP16)
         contents = {name: Path(folder, name).read_bytes() for name in (GRAPH, WEIGHTS)}
     with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as entries:

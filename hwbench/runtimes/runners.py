@@ -6,7 +6,6 @@ import math
 import os
 import signal
 import subprocess
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from hwbench.interpreter import python_command, python_path
 from hwbench.runtimes import get, of_file, protocol
 from hwbench.runtimes.capabilities import NATIVE, PYTHON
 from hwbench.runtimes.native.build import build_runner
+from hwbench.scratch import scratch_folder
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -106,7 +106,7 @@ def check_file(
             f"{path}: no runtime that is installed has files called *{path.suffix}; install the package of the one "
             "that it was made for"
         )
-    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
+    with scratch_folder() as folder:
         answer, given = Path(folder, "output.raw"), Path(folder, "input.raw")
         if input is not None:
             np.ascontiguousarray(input, dtype=np.float32).tofile(given)

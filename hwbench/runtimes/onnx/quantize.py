@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from hwbench.runtimes.base import arguments_of
 from hwbench.runtimes.calibration import require_clips
 from hwbench.runtimes.onnx.export import input_names
+from hwbench.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from hwbench.runtimes.base import Example
@@ -52,7 +52,7 @@ def quantized(model: onnx.ModelProto, example: Example, calibration: Sequence[Ex
         InvalidValue: One has another shape than the example.
     """
     require_clips(calibration, example)
-    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder, _silent():
+    with scratch_folder() as folder, _silent():
         plain, folded, result = (Path(folder, f"{name}.onnx") for name in ("plain", "folded", "int8"))
         onnx.save(model, plain)
         quant_pre_process(str(plain), str(folded), skip_symbolic_shape=True)
