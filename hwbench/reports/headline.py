@@ -157,10 +157,10 @@ def _architecture(report: StudyReport) -> Html:
 
 
 def _stage_ends(report: StudyReport) -> dict[str, str]:
-    """What each stage puts out; empty where the blocks are not known."""
+    """What the network holds behind each stage; empty where the blocks are not known."""
     if isinstance(report.winner, Missing):
         return {}
-    return {block.name.partition(".")[0]: block.output.key for block in report.winner.blocks}
+    return {block.name.partition(".")[0]: block.reached.key for block in report.winner.blocks}
 
 
 def _spaces_words(result: StoredResult) -> str:

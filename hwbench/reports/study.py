@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,15 +61,20 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
 
 @dataclass(frozen=True)
 class Block:
-    """One block of the winner. ``costs_s``: what it adds to the whole network, by precision; absent: no row."""
+    """One block of the winner.
+
+    ``reached``: what the network holds behind it, in all pathways. ``costs_s``: what it adds to the whole network, by
+    precision; absent: no row.
+    """
 
     name: str
     workload: Workload
+    reached: TensorSpec
     costs_s: Mapping[Precision, float]
 
     @property
     def output(self) -> TensorSpec:
-        """What it puts out."""
+        """What it puts out, of its own pathway alone."""
         return self.workload.output
 
 
@@ -293,14 +299,16 @@ def _winner(
 ) -> Winner:
     best = result.best
     workloads = {p: _workload(result, space, best.architecture, p) for p in tables}
-    parts = list(workloads[result.precision].parts())
+    network = workloads[result.precision]
+    parts = list(network.parts())
+    _, *reached = accumulate(network.blocks, lambda x, block: block.output(x), initial=network.input)
     names = _block_names(given(space), Architecture.parse(best.architecture), len(parts))
     costs = {p: _costs(workloads[p], tables[p]) for p in tables}
     blocks = tuple(
-        Block(name, part, {p: seconds for p in tables if (seconds := costs[p][index]) is not None})
-        for index, (name, part) in enumerate(zip(names, parts, strict=True))
+        Block(name, part, after, {p: seconds for p in tables if (seconds := costs[p][index]) is not None})
+        for index, (name, part, after) in enumerate(zip(names, parts, reached, strict=True))
     )
-    measurement = _measurement(workloads[result.precision], rows, best.measured_s)
+    measurement = _measurement(network, rows, best.measured_s)
     whole = {p: _whole(workload, tables[p], rows) for p, workload in workloads.items()}
     whole[result.precision] = replace(whole[result.precision], measured_s=best.measured_s)
     return Winner(blocks, whole, measurement)

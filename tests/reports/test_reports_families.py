@@ -1,6 +1,7 @@
 """The report of a study of each family."""
 
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -8,7 +9,7 @@ from hwbench.latency import table_path
 from hwbench.reports import gather, page
 from hwbench.spaces.families import families
 from hwbench.spaces.loader import load_space
-from hwbench.specs import Precision
+from hwbench.specs import Architecture, Precision
 from hwbench.testing.searches import search_by_law
 from hwbench.testing.tables import space_table
 from hwbench.workspace import Workspace
@@ -36,6 +37,8 @@ def test_a_report_names_every_block_of_the_winner(name, tmp_path, parse):
     member = next(space.architectures())
     depths = space.stage_depths(member)
     names = [block.name for block in report.winner.blocks]
+    settings, best = report.result.settings, Architecture.parse(report.result.best.architecture)
+    winner = space.network(best, settings.num_classes).workload(Precision.INT8)
     stems = ["stem"] if SPACES[name] == 1 else [f"stem.{number}" for number in range(1, SPACES[name] + 1)]
     assert names[: len(stems)] == stems
     assert names[len(stems) : -1] == [f"s{at}.{n}" for at, depth in enumerate(depths, 1) for n in range(1, depth + 1)]
@@ -44,6 +47,12 @@ def test_a_report_names_every_block_of_the_winner(name, tmp_path, parse):
     assert shown.figure("blocks")["layout"]["yaxis"]["categoryarray"] == names
     stem = report.winner.blocks[len(stems) - 1].output.key
     assert f"stem {stem} s1 " in shown.text
+    x, reached = winner.input, {}
+    for block, place in zip(winner.blocks, names):
+        x = block.output(x)
+        reached[place.partition(".")[0]] = x.key
+    for place, following in pairwise(reached):
+        assert f" {reached[place]} {following} " in shown.text
 
 
 def test_the_spaces_are_of_all_families_that_a_file_can_describe(tmp_path):
