@@ -13,6 +13,7 @@ from plotly.subplots import make_subplots
 
 from hwbench.reports.comparisons import Group
 from hwbench.reports.drawing import BLUE, GREEN, GREY, ORANGE, SKY, TEMPLATE, VERMILLION, blank, plain
+from hwbench.reports.result import StoredResult
 from hwbench.reports.study import Block, StudyReport, Winner
 from hwbench.specs import Precision
 from hwbench.studies.candidates import Candidate
@@ -20,6 +21,8 @@ from hwbench.studies.candidates import Candidate
 # One bar and its gap, in pixels.
 _ROW, _ROW_OF_TWO = 24, 34
 _HOVER_WIDTH = 64
+# Points that tell their network. Among more nobody finds one, and the names would be most of the page.
+MAX_NAMED = 2000
 _MARKS = {"calibration": (GREY, "circle"), "candidates": (ORANGE, "diamond"), "held out": (GREEN, "square")}
 
 
@@ -54,6 +57,13 @@ def pareto(report: StudyReport) -> go.Figure:
     return figure
 
 
+def unnamed(result: StoredResult) -> str:
+    """Where the networks of trials stand whose points do not tell them, as a sentence behind others; empty: they do."""
+    if len(result.history) <= MAX_NAMED:
+        return ""
+    return f" Points of more than {MAX_NAMED:,} trials do not tell their networks, which stand in {result.path}."
+
+
 def predicted_measured(groups: Sequence[Group], spread: float | None) -> go.Figure:
     """Above: measured over predicted with the prediction interval. Below: the relative error of each network."""
     figure = blank(
@@ -85,7 +95,7 @@ def history(report: StudyReport) -> go.Figure:
     trials = list(map(report.result.settings.shown, sorted(report.result.history, key=lambda c: c.trial)))
     numbers = [c.trial for c in trials]
     figure = blank()
-    text = [_hover(c) for c in trials]
+    text = _told(trials)
     shown = {"mode": "markers", "name": "trial", "marker": {"color": GREY, "size": 6, "opacity": 0.7}}
     figure.add_trace(
         go.Scatter(x=numbers, y=[c.score for c in trials], customdata=text, hovertemplate=TEMPLATE, **shown)
@@ -157,7 +167,7 @@ def _points(
         mode="markers",
         name=name,
         marker={"color": color, "opacity": opacity, **mark},
-        customdata=[_hover(c) for c in candidates],
+        customdata=_told(candidates),
         hovertemplate=TEMPLATE,
     )
 
@@ -209,12 +219,20 @@ def _network_order(figure: go.Figure, winner: Winner) -> None:
     )
 
 
+def _told(candidates: Sequence[Candidate]) -> list[str]:
+    """What each point says when pointed at: of more than ``MAX_NAMED`` the numbers alone."""
+    return [_numbers(one) if len(candidates) > MAX_NAMED else _hover(one) for one in candidates]
+
+
 def _hover(candidate: Candidate) -> str:
+    return f"{_numbers(candidate)}<br>{_architecture(candidate.architecture)}"
+
+
+def _numbers(candidate: Candidate) -> str:
     measured = "" if candidate.measured_s is None else f", measured {1e3 * candidate.measured_s:.4f} ms"
     trial = "" if candidate.trial < 0 else f"trial {candidate.trial}: "
     further = "".join(f", on {plain(o.device)} predicted {1e3 * o.predicted_s:.4f} ms" for o in candidate.further)
-    head = f"{trial}score {candidate.score:.6g}, predicted {1e3 * candidate.predicted_s:.4f} ms{measured}{further}"
-    return f"{head}<br>{_architecture(candidate.architecture)}"
+    return f"{trial}score {candidate.score:.6g}, predicted {1e3 * candidate.predicted_s:.4f} ms{measured}{further}"
 
 
 def _architecture(key: str) -> str:

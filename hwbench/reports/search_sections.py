@@ -125,6 +125,7 @@ def cost(report: StudyReport) -> Iterator[Html]:
     yield element("h2", "Trial history")
     drawn = figures.history(report)
     caption = f"Score of each of {len(result.history)} trials in the order they were run, and the best so far."
+    caption += figures.unnamed(result)
     if result.given_up:
         behind = counted(result.given_up, "more network")
         caption += f" {result.settings.pruner} gave up {behind}, behind the others before the end of the training."

@@ -39,6 +39,7 @@ def pareto(report: StudyReport) -> Iterator[Html]:
         f"beats in both score and predicted latency. Measured candidates stand at their measured latency. Score: "
         f"{report.unit}; higher is better, and scores compare within this study only."
         + (" One above 1 is shown as 1, and ordered by its value." if result.settings.shown_score(2.0) < 2 else "")
+        + figures.unnamed(result)
     )
     yield figure("pareto", figures.pareto(report), caption)
     devices = [device for device in result.settings.budgets_ms if device != result.target.device]

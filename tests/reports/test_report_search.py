@@ -235,6 +235,29 @@ def test_an_evaluator_that_likes_the_wrong_networks_is_uninformative(raced, pars
     assert raced_networks(report.result).keys() == set(best_first[:8])
 
 
+def test_points_of_very_many_trials_do_not_tell_their_networks(workspace, stored, parse):
+    few = page(gather(workspace, "mine"))
+
+    def edit(values):
+        trials = values["history"]
+        values["history"] = [trials[number % len(trials)] | {"trial": number} for number in range(10_000)]
+        values["trials"] = 10_000
+
+    stored(edit)
+    report = gather(workspace, "mine")
+    many = page(report)
+    shown = parse(many)
+    assert "do not tell their networks" not in few
+    said = f"Points of more than 2,000 trials do not tell their networks, which stand in {report.result.path}."
+    assert shown.text.count(said) == 2
+    for trace in (shown.trace("pareto", "trials, predicted"), shown.trace("history", "trial")):
+        assert len(trace["x"]) == 10_000
+        assert {text.partition(":")[0] for text in trace["customdata"]} == {f"trial {n}" for n in range(10_000)}
+        assert not any("depth" in text for text in trace["customdata"])
+    assert all("depth" in text for text in shown.trace("pareto", "front, predicted")["customdata"])
+    assert len(many) - len(few) < 3_000_000
+
+
 def test_draws_stand_beside_the_history(raced, parse):
     report = gather(raced, "mine")
     shown = parse(page(report))
