@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.registry import suggest
+from hwbench.spaces.axes import MAX_RESOLUTION, count, frame_counts, one, resolutions
 from hwbench.spaces.families import MEMBERS, families
 from hwbench.spaces.family import Family, Member
 from hwbench.spaces.space import InputSize, StagedSpace, blocks_of
@@ -169,13 +170,12 @@ def read_card(path: Path) -> Card:
     if described not in families:
         hint = suggest(family, [*families.names(), *MEMBERS])
         raise fields.error("family", f"expected a known family ({hint})", family)
-    classes = fields.integer("classes")
+    classes = count(fields, "classes")
     inputs = fields.table("input")
-    cell = InputSize(inputs.integer("frames"), inputs.integer("resolution"))
-    published_input = _published_input(inputs)
+    cell = InputSize(one(frame_counts)(inputs, "frames"), one(resolutions)(inputs, "resolution"))
+    published_input = _published_input(inputs, cell.resolution)
     inputs.done()
     try:
-        cell.clip  # noqa: B018  # refuses an empty clip
         table = fields.table(described)
         with families.blaming(families.get(described), on=str(path)):
             member = families.get(described).card(table)
@@ -213,15 +213,19 @@ def _space(name: str, cell: InputSize, family: Family, member: Member) -> Staged
     )
 
 
-def _published_input(fields: Fields) -> PublishedInput:
-    """Table ``[input]`` without the size; a clip has a step or a span."""
+def _published_input(fields: Fields, resolution: int) -> PublishedInput:
+    """Table ``[input]`` without the size; a clip has a step or a span. ``resolution``: side of the crop in pixels."""
     span_s = fields.number("span_s") if "span_s" in fields else None
-    sample_rate = fields.integer("sample_rate") if span_s is None or "sample_rate" in fields else None
+    sample_rate = one(frame_counts)(fields, "sample_rate") if span_s is None or "sample_rate" in fields else None
     if span_s is not None and sample_rate is not None:
         raise fields.error("span_s", "expected sample_rate or span_s, not both", span_s)
-    target_fps = fields.integer("target_fps") if "target_fps" in fields else None
+    target_fps = one(frame_counts)(fields, "target_fps") if "target_fps" in fields else None
     before = PublishedInput(None)
     low, high = fields.measures("train_scale", before.train_scale)
+    test_scale = fields.number("test_scale", before.test_scale)
+    for key, scale in (("train_scale", high), ("test_scale", test_scale)):
+        if scale * resolution > MAX_RESOLUTION:
+            raise fields.error(key, f"expected frames whose shorter side has at most {MAX_RESOLUTION} pixels", scale)
     mean, std = fields.measures("mean", before.mean), fields.measures("std", before.std)
     if not all(std):
         raise fields.error("std", "expected numbers of more than 0", list(std))
@@ -231,7 +235,7 @@ def _published_input(fields: Fields) -> PublishedInput:
         target_fps=target_fps,
         convention=fields.text("convention", before.convention),
         train_scale=(low, high),
-        test_scale=fields.number("test_scale", before.test_scale),
+        test_scale=test_scale,
         resize=fields.text("resize", before.resize),
         mean=(mean[0], mean[1], mean[2]),
         std=(std[0], std[1], std[2]),

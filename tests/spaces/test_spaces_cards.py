@@ -1,5 +1,6 @@
 """What cards say of the input of published weights."""
 
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -103,6 +104,29 @@ def test_what_a_card_cannot_say(tmp_path: Path, text: str, said: str) -> None:
         used(path)
     assert said in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("classes", "0", "classes: expected a whole number, at least 1, got 0"),
+        ("frames", "100000000", "input.frames: expected at most 10000 frames, got [100000000]"),
+        ("frames", "0", "input.frames: expected a whole number, at least 1, got 0"),
+        ("resolution", "1000000000", "input.resolution: expected at most 10000 pixels, got [1000000000]"),
+        ("resolution", "-160", "input.resolution: expected a whole number, at least 1, got -160"),
+        ("sample_rate", "0", "input.sample_rate: expected a whole number, at least 1, got 0"),
+        ("sample_rate", "1000000000000000000", "input.sample_rate: expected at most 10000 frames, got ["),
+        ("target_fps", "1000000000", "input.target_fps: expected at most 10000 frames, got ["),
+        ("train_scale", "[1.0, 1e9]", "input.train_scale: expected frames whose shorter side has at most 10000 pixels"),
+        ("test_scale", "1e9", "input.test_scale: expected frames whose shorter side has at most 10000 pixels"),
+    ],
+)
+def test_a_card_has_bounds(tmp_path: Path, key: str, value: str, said: str) -> None:
+    path = card_with(tmp_path, "", "nothing")
+    path.write_text(re.sub(rf"(?m)^{key} = .*", f"{key} = {value}", path.read_text()))
+    with pytest.raises(InvalidFile) as caught:
+        read_card(path)
+    assert str(caught.value).startswith(f"{path}: {said}")
 
 
 @pytest.mark.parametrize("name", ["x3d xs", "x3d-xs (copy)", "größe", "a+b"])
