@@ -176,9 +176,14 @@ class Workspace:
         Returns:
             None: there is no such file.
         """
-        places = [Path(source)]
-        if source.endswith(TRAINED) and Path(source).name == source:
-            places += [root / "search_spaces" / source for root in (self.root, shipped())]
+        path = Path(source)
+        return path if path.is_file() else self.trainings_beside_spaces(source)
+
+    def trainings_beside_spaces(self, name: str) -> Path | None:
+        """The table of trainings of that name beside the spaces, whatever the current folder holds; None: none."""
+        if not name.endswith(TRAINED) or Path(name).name != name:
+            return None
+        places = (root / "search_spaces" / name for root in (self.root, shipped()))
         return next((path for path in places if path.is_file()), None)
 
     def device(self, name: str) -> Path:

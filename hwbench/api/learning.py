@@ -38,11 +38,20 @@ _COLUMNS = ("architecture", "epochs", "top1")
 
 
 def coming_with(workspace: Workspace, spaces: Sequence[str]) -> tuple[str, ...]:
-    """Tables of trainings beside the files of spaces, as ``--learn-from`` takes them; none where a space has none."""
+    """Tables of trainings beside the files of spaces, as ``--learn-from`` takes them; none where a space has none.
+
+    A table has its name, and its path where the name would stand for a file of the current folder.
+    """
     from hwbench.workspace import TRAINED
 
-    names = tuple(f"{space}{TRAINED}" for space in spaces)
-    return names if all(workspace.trainings(name) for name in names) else ()
+    sources = list[str]()
+    for name in (f"{space}{TRAINED}" for space in spaces):
+        table = workspace.trainings_beside_spaces(name)
+        if table is None:
+            return ()
+        named = workspace.trainings(name) or table
+        sources.append(name if named.samefile(table) else str(table.absolute()))
+    return tuple(sources)
 
 
 def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str]) -> Learned:

@@ -370,6 +370,19 @@ def test_the_trainings_that_come_with_hwbench_are_of_its_spaces(tmp_path, space,
     assert coming_with(made, [space, "x3d-mobile"]) == ()
 
 
+def test_a_file_of_the_current_folder_does_not_stand_for_the_trainings_that_come_with_a_space(tmp_path, monkeypatch):
+    made, name = Workspace.create(tmp_path / "bench"), "x3d-tiny.trained.csv"
+    space, beside = load_space(made, "x3d-tiny"), made.root / "search_spaces" / name
+    (tmp_path / name).write_text("".join(beside.read_text().splitlines(keepends=True)[:5]))
+    monkeypatch.chdir(tmp_path)
+    coming = coming_with(made, ["x3d-tiny"])
+    assert coming == (str(beside),)
+    assert len(learn_from(made, space, coming).observations) == 30
+    assert len(learn_from(made, space, [name]).observations) == 4
+    monkeypatch.chdir(beside.parent)
+    assert coming_with(made, ["x3d-tiny"]) == (name,)
+
+
 @pytest.mark.parametrize(
     ("optimizers", "unit"),
     [
