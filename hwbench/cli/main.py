@@ -24,10 +24,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     debug = "--debug" in arguments
     if debug:
         arguments = [a for a in arguments if a != "--debug"]
-    import hwbench.cli.commands  # noqa: F401  # registers the commands
-
     with ending_in_order(), sharing_cores():
-        _run(arguments, debug)
+        try:
+            import hwbench.cli.commands  # noqa: F401  # registers the commands
+
+            _run(arguments, debug)
+        except SystemExit as end:
+            # typer makes a silent exit of a KeyboardInterrupt
+            if end.code in ENDINGS:
+                after = f"; {end.after}" if isinstance(end, Ended) else ""
+                print(f"hwbench: {ENDINGS[end.code]}{after}", file=sys.stderr)
+            raise
+        except KeyboardInterrupt:  # before a command has begun, or while its error is told
+            _fail(ENDINGS[INTERRUPTED], INTERRUPTED, False)
 
 
 def _run(arguments: list[str], debug: bool) -> None:
@@ -38,14 +47,6 @@ def _run(arguments: list[str], debug: bool) -> None:
         _fail(str(error), error.exit_status, debug)
     except sqlite3.Error as error:
         _fail(f"database: {error}", WorkspaceError.exit_status, debug)
-    except SystemExit as end:
-        # typer makes a silent exit of a KeyboardInterrupt
-        if end.code in ENDINGS:
-            after = f"; {end.after}" if isinstance(end, Ended) else ""
-            print(f"hwbench: {ENDINGS[end.code]}{after}", file=sys.stderr)
-        raise
-    except KeyboardInterrupt:  # before a command has begun
-        _fail(ENDINGS[INTERRUPTED], INTERRUPTED, False)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -108,6 +108,42 @@ def test_19_29_a_child_that_was_forked_ends_as_it_always_did(start, tmp_path):
     assert (tmp_path / "mark").read_text() == "in order "
 
 
+# A command that fails, and a stderr that Ctrl-C reaches as the error is told.
+FAILING = """
+import os, signal, sys
+from hwbench.api.requests import request
+from hwbench.cli import main as program
+from hwbench.cli.generated import add_command
+from hwbench.errors import VideoError
+@request
+class Fail:
+    "Fail."
+def fail(request, as_json):
+    raise VideoError("clip.mp4: no video")
+class Telling:
+    told = False
+    def write(self, text):
+        sys.__stderr__.write(text)
+        if text.endswith("\\n") and not self.told:
+            self.told = True
+            os.kill(os.getpid(), signal.Signals[sys.argv[1]])
+    def flush(self):
+        sys.__stderr__.flush()
+add_command(program.app, "fail", Fail, fail)
+sys.stderr = Telling()
+program.main(["fail"])
+"""
+
+
+@pytest.mark.parametrize("number", ENDS)
+def test_19_29_a_signal_as_an_error_is_told_is_told_too(number):
+    command = [sys.executable, "-c", FAILING, number.name]
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=heeding)
+    status, how = ENDS[number]
+    assert done.returncode == status
+    assert done.stderr.splitlines() == ["hwbench: clip.mp4: no video", f"hwbench: {how}"]
+
+
 # Words of commands that keep what they have done, and of those that do not.
 KEEPING = (
     "profile",
