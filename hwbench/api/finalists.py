@@ -83,7 +83,7 @@ class StudyFinalists:
         from hwbench.training import load_scores
 
         network = self.data.trained(self.space.network(Architecture.parse(architecture), 1))
-        data = self.data.sized(network.input, self.seed, network.span_s)
+        data = self.data.for_network(network, self.seed, network.input)
         data.training.seed = self.own_seed
         network = network.with_classes(len(data.training.classes))
         trained = self._train(network, data, architecture, number)

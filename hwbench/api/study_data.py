@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from hwbench.api.listener import Listener
 from hwbench.api.reading import DECODER, RGB, reading_of
 from hwbench.api.resources import resources_for
+from hwbench.api.starting_weights import own_normalisation
 from hwbench.api.train_request import RAISE
 from hwbench.errors import CheckFailed, InvalidValue, VideoError
 from hwbench.printable import printable
@@ -26,7 +27,7 @@ from hwbench.specs.tensor import CLIP_CHANNELS
 if TYPE_CHECKING:
     import torch
 
-    from hwbench.data import FailurePolicy, Reading, VideoInfo, VideoList
+    from hwbench.data import FailurePolicy, Normalisation, Reading, VideoInfo, VideoList
     from hwbench.specs import Network, TensorSpec
     from hwbench.studies.evaluators import Report
     from hwbench.training import Recipe, Resources
@@ -155,10 +156,10 @@ def tell_unread(source: str, on_error: str, listener: Listener) -> None:
 class StudyData:
     """Short trainings and clips of data by name.
 
-    One list of videos and one cache of decoded videos serve all networks and input sizes: 512 MiB at most for the
-    videos that are trained on, and as much for those of the test. Videos that fit are read in this process, where they
-    stay; else reader processes decode them in every training. Threads and readers are those of ``hwbench train``; the
-    last bits of a score follow from the number of threads.
+    One list of videos and one cache of decoded videos serve all input sizes, and all networks for which pixels are
+    normalised alike: 512 MiB at most for the videos that are trained on, and as much for those of the test. Videos that
+    fit are read in this process, where they stay; else reader processes decode them in every training. Threads and
+    readers are those of ``hwbench train``; the last bits of a score follow from the number of threads.
 
     Args:
         workspace: Where the data are looked for, and synthetic ones are kept.
@@ -292,7 +293,7 @@ class StudyData:
         from hwbench.training.run import initial
 
         recipe = self.recipe(seed) if tested is None else replace(self.recipe(seed), eval_every=1)
-        data = self.sized(self.fidelity.clip_of(network), seed, network.span_s)
+        data = self.for_network(network, seed, self.fidelity.clip_of(network))
         resources = self.resources(seed)
         return fit(
             initial(self.trained(network).with_classes(len(data.training.classes)), recipe),
@@ -332,35 +333,59 @@ class StudyData:
 
         return Recipe(epochs=self.fidelity.epochs, seed=seed, eval_every=self.fidelity.epochs)
 
-    def _open(self, seed: int) -> Data:
+    def _open(self, seed: int, normalisation: Normalisation | None) -> Data:
+        from hwbench.data import Normalisation
         from hwbench.training.run import open_data
 
         return open_data(
-            self.workspace, self.source, (1, 1, 1), self.recipe(seed), policy=self.policy, reading=self.reading
+            self.workspace,
+            self.source,
+            (1, 1, 1),
+            self.recipe(seed),
+            policy=self.policy,
+            normalisation=normalisation or Normalisation(),
+            reading=self.reading,
         )
 
     def _resources_of(self, seed: int) -> Resources:
         from hwbench.data.sources import CACHE_BYTES
 
-        videos = self._opened(seed).training.videos
+        videos = self._opened(seed, None).training.videos
         info = _first_info(videos, self.policy)
         decoded_bytes = len(videos) * info.num_frames * info.height * info.width * 3
         given = _THREADS.match(os.environ.get("OMP_NUM_THREADS", ""))  # what a worker of a search is given
         threads = int(given[0]) if given else None
         return resources_for(self.source, threads=threads, workers=0 if decoded_bytes <= CACHE_BYTES else None)
 
-    def sized(self, input: TensorSpec, seed: int, span_s: float | None = None) -> Data:
+    def for_network(self, network: Network, seed: int, input: TensorSpec) -> Data:
+        """The data as a network sees them: over the time that its space says, and normalised as a model by hand says.
+
+        Args:
+            network: What is trained.
+            seed: Of the study.
+            input: The clip that it is trained on.
+
+        Raises:
+            InvalidValue: The ``input_mean`` or ``input_std`` of a model by hand is wrong.
+        """
+        own = own_normalisation(network) if self.modality == RGB else None
+        return self.sized(input, seed, network.span_s, own)
+
+    def sized(
+        self, input: TensorSpec, seed: int, span_s: float | None = None, normalisation: Normalisation | None = None
+    ) -> Data:
         """The data in clips of the size of an input; all sizes share what was decoded.
 
         Args:
             input: Of a network.
             seed: Of the study.
             span_s: Seconds that clips cover; None: as the data have them.
+            normalisation: Of pixels; None: the usual one, or that of flow.
         """
         from hwbench.data import default_clip
 
-        data, clip, size = self._opened(seed), default_clip(self.source, input.t), (input.h, input.w)
-        clip = clip.spanning(span_s)
+        data = self._opened(seed, normalisation)
+        clip, size = default_clip(self.source, input.t).spanning(span_s), (input.h, input.w)
         training, validation = copy.copy(data.training), copy.copy(data.validation)
         training.clip = validation.clip = clip
         training.transform = training.transform.with_size(size)

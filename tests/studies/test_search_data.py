@@ -13,14 +13,15 @@ import hwbench.data.sources
 import hwbench.training.loop
 from hwbench import SearchRequest, search
 from hwbench.api.study_data import Fidelity, StudyData
-from hwbench.data import ClipSpec, SyntheticSpec
+from hwbench.data import ClipSpec, Normalisation, SyntheticSpec
 from hwbench.data.samples import Draw
 from hwbench.data.synthetic import prepare
 from hwbench.errors import CheckFailed, InvalidValue, VideoError
 from hwbench.interpreter import cores
 from hwbench.latency import table_path
+from hwbench.models import by_hand
 from hwbench.spaces import load_space
-from hwbench.specs import BlockSpec, Network, Precision, TensorSpec
+from hwbench.specs import BlockSpec, ModelName, Network, Precision, TensorSpec
 from hwbench.studies.evaluators import Context, get
 from hwbench.testing.tables import installed_target, space_table
 from hwbench.training import Recipe, Resources, fit
@@ -79,6 +80,32 @@ def test_a_network_says_what_time_its_clips_cover(data):
         losses = heard.setdefault(span_s, [])
         data.losses(replace(network(), span_s=span_s), 3, lambda _, loss, losses=losses: losses.append(loss))
     assert heard[None] != heard[0.25]
+
+
+OWN = """from torch import nn
+
+def own(num_classes=8):
+    layers = nn.Conv3d(3, 8, (1, 3, 3), (1, 2, 2)), nn.ReLU(), nn.AdaptiveAvgPool3d(1), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(8, num_classes))
+
+own.input_shape = 1, 3, 4, 16, 16
+own.input_mean, own.input_std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+"""
+
+
+def test_a_model_by_hand_is_trained_on_pixels_as_its_function_says(place, source, data, tmp_path, monkeypatch):
+    (tmp_path / "search_data_nets.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    own = by_hand.load(ModelName("search_data_nets", "own"), 8).network
+    recipe, normalisation = Recipe(epochs=2, seed=3, eval_every=2), Normalisation((0.0,) * 3, (1.0,) * 3)
+    clips = open_data(place, source, (4, 16, 16), recipe, normalisation=normalisation)
+    how = {"resources": Resources("cpu", cores()), "losses": lambda _, loss: steps.append(loss)}
+    steps, heard = [], []
+    fit(initial(own, recipe), clips.training, clips.validation, recipe, **how)
+    data.losses(own, 3, lambda _, loss: heard.append(loss))
+    assert heard == [pytest.approx(np.mean(steps[:2])), pytest.approx(np.mean(steps[2:]))]
+    assert data.for_network(own, 3, own.input).normalisation == normalisation  # of a finalist's checkpoint
+    assert data.for_network(network(), 3, network().input).normalisation == Normalisation()
 
 
 def test_losses_are_those_of_the_steps_by_epoch_and_change_nothing(place, source, data):
