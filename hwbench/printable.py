@@ -74,6 +74,11 @@ def beginning(names: Sequence[str], most: int = 5) -> str:
     return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
 
 
+def enumeration(words: Sequence[str]) -> str:
+    """Words as a sentence lists them: ``a, b and c``."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
 def counted(count: int, noun: str) -> str:
     """A number of things, for people: ``1 epoch``, ``2 epochs``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from hwbench.errors import HwbenchError, MissingDependency, UnknownName
-from hwbench.printable import printable, shown
+from hwbench.printable import enumeration, printable, shown
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -81,8 +81,8 @@ def class_with(*attributes: str) -> Check:
         missing = [name for name in attributes if not hasattr(item, name)]
         if isinstance(item, type) and not missing:
             return ""
-        without = f" without {_listed(missing)}" if isinstance(item, type) else ""
-        return f"expected a class with {_listed(attributes)}, got {_what(item)}{without}"
+        without = f" without {enumeration(missing)}" if isinstance(item, type) else ""
+        return f"expected a class with {enumeration(attributes)}, got {_what(item)}{without}"
 
     return check
 
@@ -90,11 +90,6 @@ def class_with(*attributes: str) -> Check:
 def a_callable(item: object) -> str:
     """Expects a function, or what else can be called."""
     return "" if callable(item) else f"expected a function, got {_what(item)}"
-
-
-def _listed(words: Sequence[str]) -> str:
-    """``a, b and c``."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def _what(item: object) -> str:

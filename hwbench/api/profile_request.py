@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hwbench.api.requests import changed, option, request
 from hwbench.errors import InvalidValue
+from hwbench.printable import enumeration
 from hwbench.specs import AUTO, STREAM, Precision
 from hwbench.specs.network import DEFAULT_CLASSES
 from hwbench.units import parse_duration, parse_share
@@ -97,7 +98,7 @@ class ProfileRequest:
         _ = self.precisions, self.budget_s, self.accuracy_share
         unread = (*changed(self, *_CHOOSES_ROWS), *(() if self.aa else ("--no-aa",))) if self.refresh else ()
         if unread:
-            raise InvalidValue(f"--refresh measures a few whole networks alone; leave {' and '.join(unread)} out")
+            raise InvalidValue(f"--refresh measures a few whole networks alone; leave {enumeration(unread)} out")
         if self.streaming and self.variants:
             raise InvalidValue("--streaming: a stream has one layout; leave --variants out")
         if self.budget is not None and self.networks_only:
@@ -105,7 +106,7 @@ class ProfileRequest:
                 "--budget and --networks-only do not go together: whole networks are no rows of a search"
             )
         if self.networks_only and (unread := changed(self, "accuracy", "all_rows", "variants")):
-            raise InvalidValue(f"--networks-only measures whole networks alone; leave {' and '.join(unread)} out")
+            raise InvalidValue(f"--networks-only measures whole networks alone; leave {enumeration(unread)} out")
         if self.networks_only and not self.calibrate:
             raise InvalidValue("--networks-only: expected at least --calibrate 1, got 0")
         if self.all_rows and changed(self, "accuracy"):

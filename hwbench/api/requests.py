@@ -19,6 +19,7 @@ from typing_extensions import dataclass_transform
 
 from hwbench.errors import InvalidValue
 from hwbench.registry import suggest
+from hwbench.printable import enumeration
 
 Request = TypeVar("Request")
 _KEY = "option"
@@ -155,7 +156,7 @@ def _check_fields(cls: type, values: tuple[Any, ...], given: Mapping[str, Any]) 
             raise InvalidValue(f"{cls.__name__}: unknown field {name!r}; {suggest(name, known)}")
     if missing := [name for name in required if name not in given]:
         asked = ", ".join(f"{name}=..." for name in missing)
-        raise InvalidValue(f"{cls.__name__}: {' and '.join(missing)} must be given: {cls.__name__}({asked})")
+        raise InvalidValue(f"{cls.__name__}: {enumeration(missing)} must be given: {cls.__name__}({asked})")
 
 
 def fields_of(cls: type) -> tuple[RequestField, ...]:

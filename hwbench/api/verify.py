@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.requests import changed, option, request
 from hwbench.errors import InvalidFile, InvalidValue, ParityFailed
+from hwbench.printable import enumeration
 from hwbench.specs import LOCAL
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class VerifyRequest:
 
     def validate(self) -> None:
         """Raises InvalidValue where a table is given what only a file reads, or the other way round."""
-        unread = " and ".join(changed(self, *(_OF_A_MODEL if self.is_table else _OF_A_TABLE)))
+        unread = enumeration(changed(self, *(_OF_A_MODEL if self.is_table else _OF_A_TABLE)))
         if unread:
             kinds = ("an exported model", "a latency table")
             reads, given = kinds if self.is_table else kinds[::-1]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 from hwbench.errors import HwbenchError, InvalidValue, MissingDependency, UnsupportedModule
-from hwbench.printable import shown
+from hwbench.printable import enumeration, shown
 from hwbench.registry import Registry, class_with, instance_of, package_of
 from hwbench.runtimes.capabilities import Capabilities, FileFormat
 from hwbench.specs import STREAM, Artifact, Precision, Workload
@@ -61,7 +61,7 @@ class Runtime(Protocol):
         if precision not in able:
             others = [name for name, known in usable().items() if precision in known.precisions]
             raise UnsupportedModule(
-                f"the {self.name} runtime builds {' and '.join(able)}, got {precision}; {_choose(others)}"
+                f"the {self.name} runtime builds {enumeration(able)}, got {precision}; {_choose(others)}"
             )
 
     def require_form(self, workload: Workload) -> None:

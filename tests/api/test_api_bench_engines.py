@@ -65,7 +65,7 @@ def test_every_engine_that_has_the_precision_is_measured_and_the_others_are_name
     assert measured >= {"torch", "torchscript"}
     assert measured.isdisjoint(reasons)
     assert "builds fp32 and int8, got bf16" in reasons["onnx"]
-    assert "builds fp32 and fp16 and int8, got bf16" in reasons["executorch"]
+    assert "builds fp32, fp16 and int8, got bf16" in reasons["executorch"]
     assert result.engines[0].ratio == 1
     assert [engine.ratio for engine in result.engines] == sorted(engine.ratio for engine in result.engines)
     assert all(len(engine.result.measurement.sessions) >= 3 for engine in result.engines)

@@ -303,6 +303,7 @@ def test_validate_tells_of_a_table_of_a_device_that_was_held(workspace, fake):
         ({"accuracy": "5%"}, "--accuracy"),
         ({"retry": True}, "--retry"),
         ({"limit": 3, "retry": True}, "--limit and --retry"),
+        ({"limit": 3, "retry": True, "calibrate": 0}, "--limit, --calibrate and --retry"),
         ({"aa": False}, "--no-aa"),
         ({"limit": 3, "aa": False}, "--limit and --no-aa"),
     ],

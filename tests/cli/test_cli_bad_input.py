@@ -210,7 +210,7 @@ OTHERS = [
     ((*SEARCH, "--budget", "1 us", "--sampler", "tpee"), 2, ("unknown sampler 'tpee'", "did you mean 'tpe'")),
     ((*SEARCH, "--objective", "speed"), 2, ("score or score,latency, got 'speed'",)),
     *[((*c, "--runtime", "torch", "--precision", precision), 2,
-       ("the torch runtime builds fp32 and fp16 and bf16, got int8", "--runtime executorch"))
+       ("the torch runtime builds fp32, fp16 and bf16, got int8", "--runtime executorch"))
       for c, precision in ((PROFILE, "int8"), (PROFILE, "fp32,int8"), (("bench", f"{STUDY}:best"), "int8"))],
     *[((*c, "--transfer-from", "lokal"), 2, ("unknown device 'lokal'", "did you mean 'local'"))
       for c in (SEARCH, VALIDATE)],

@@ -69,7 +69,7 @@ def test_the_same_workload_gives_the_same_bytes(artifact, tmp_path):
 
 
 def test_int8_is_refused(tmp_path):
-    with pytest.raises(UnsupportedModule, match="the torch runtime builds fp32 and fp16 and bf16, got int8"):
+    with pytest.raises(UnsupportedModule, match="the torch runtime builds fp32, fp16 and bf16, got int8"):
         EagerTorch().build(
             nn.Identity(), torch.zeros(1), Workload.parse(KEY.replace("fp32", "int8")), tmp_path / "x", []
         )

@@ -112,7 +112,7 @@ def test_what_needs_fp32_has_it():
             "fp16",
             r"onnx runtime builds fp32 and int8, got fp16; .*--runtime executorch or (litert or )?(openvino or )?torch",
         ),
-        ("executorch", "bf16", r"fp32 and fp16 and int8, got bf16; .*--runtime (openvino or )?torch or torchscript"),
+        ("executorch", "bf16", r"fp32, fp16 and int8, got bf16; .*--runtime (openvino or )?torch or torchscript"),
         ("torch", "int8", r"got int8; choose another engine: --runtime executorch"),
     ],
 )

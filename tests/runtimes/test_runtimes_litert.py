@@ -57,7 +57,7 @@ def test_every_precision_is_the_deploy_form_and_the_name_needs_no_engine():
     forms = {runtime.capabilities.form(Workload.parse(BLOCK.key.replace("fp32", str(one)))) for one in known}
     assert forms == {ModuleForm.DEPLOY}
     assert of_file(Path("x/model.tflite")) == "litert"
-    with pytest.raises(UnsupportedModule, match=r"litert runtime builds fp32 and fp16 and int8, got bf16; .*--runtime"):
+    with pytest.raises(UnsupportedModule, match=r"litert runtime builds fp32, fp16 and int8, got bf16; .*--runtime"):
         runtime.require_precision(Precision.BF16)
 
 

@@ -14,6 +14,7 @@ from hwbench.api.devices.trust import FINGERPRINT_HELP, REPLACE_HELP, HostKeyAns
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.requests import changed, option, request
 from hwbench.errors import InvalidValue
+from hwbench.printable import enumeration
 
 if TYPE_CHECKING:
     from hwbench.devices import Device, Probe
@@ -78,7 +79,7 @@ class AddDeviceRequest:
 
         check_name(self.name)
         if len(self.ways) > 1:
-            given = " and ".join(f"--{way}" for way in self.ways)
+            given = enumeration([f"--{way}" for way in self.ways])
             raise InvalidValue(f"expected one way to the device, got {given}; give one of {WAYS}")
         if self.keys and self.ssh is None:
             raise InvalidValue(
