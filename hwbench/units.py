@@ -126,6 +126,7 @@ def parse_bytes(text: str, *, name: str = "a size") -> int:
         InvalidValue: No unit, an unknown unit, or not a finite number.
     """
     match = _QUANTITY.fullmatch(text)
-    if match is None or match[2] not in _BYTES or not math.isfinite(float(match[1])):
+    size = math.nan if match is None else float(match[1]) * _BYTES.get(match[2], math.nan)
+    if not math.isfinite(size):
         raise InvalidValue(f'{name}: expected a size with a unit ({", ".join(_BYTES)}) such as "10GiB", got {text!r}')
-    return int(float(match[1]) * _BYTES[match[2]])
+    return int(size)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import numbers
 import types
 import typing
@@ -18,8 +19,8 @@ from typing import Any, TypeVar
 from typing_extensions import dataclass_transform
 
 from hwbench.errors import InvalidValue
-from hwbench.registry import suggest
 from hwbench.printable import enumeration
+from hwbench.registry import suggest
 
 Request = TypeVar("Request")
 _KEY = "option"
@@ -114,9 +115,9 @@ def option(
 def request(cls: type[Request]) -> type[Request]:
     """Makes a class a request: a frozen dataclass of keyword arguments whose values are checked when it is made.
 
-    Numbers are held against ``min`` and ``max``, texts against ``choices`` and ``blank``, lists become tuples and
-    strings paths where the annotation says so. A ``validate`` method, where the class has one, checks what fields say
-    together.
+    Numbers are finite and held against ``min`` and ``max``, texts against ``choices`` and ``blank``. Lists become
+    tuples and strings paths where the annotation says so. A ``validate`` method, where the class has one, checks what
+    fields say together.
 
     Raises:
         InvalidValue: From the constructor: a value of another type or beyond its bounds, a field that is unknown,
@@ -206,6 +207,8 @@ def _checked_single(one: RequestField, value: Any) -> Any:
     kind: Any = one.type
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
         raise InvalidValue(f"{one.label}: expected {kind.__name__}, got {value!r}")
+    if kind is float and not math.isfinite(value):  # NaN is beyond no bound
+        raise InvalidValue(f"{one.label}: expected a finite number, got {value!r}")
     least, most = one.option.minimum, one.option.maximum
     if (least is not None and value < least) or (most is not None and value > most):
         raise InvalidValue(f"{one.label}: expected {_bounds(least, most)}, got {value!r}")

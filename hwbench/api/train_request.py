@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -115,7 +114,7 @@ class TrainRequest:
 
     def validate(self) -> None:
         """Raises InvalidValue or UsageError where the fields do not go together."""
-        if self.lr is not None and not (math.isfinite(self.lr) and self.lr > 0):
+        if self.lr is not None and self.lr <= 0:
             raise InvalidValue(f"--lr: learning_rate must be more than 0, got {self.lr}")
         if self.crops is not None:
             check_crops(self.crops)

@@ -664,8 +664,8 @@ def test_unreadable_videos_are_heard(workspace: Workspace, tmp_path: Path) -> No
     [
         ({"epochs": 0}, InvalidValue, "--epochs: expected at least 1"),
         ({"lr": 0.0}, InvalidValue, "--lr: learning_rate must be more than 0, got 0"),
-        ({"lr": math.nan}, InvalidValue, "learning_rate"),
-        ({"lr": math.inf}, InvalidValue, "learning_rate"),
+        ({"lr": math.nan}, InvalidValue, "--lr: expected a finite number, got nan"),
+        ({"lr": math.inf}, InvalidValue, "--lr: expected a finite number, got inf"),
         ({"optimizer": "adam"}, InvalidValue, "--optimizer: expected adamw, lamb, lars, muon or sgd, got 'adam'"),
         ({"precision": "int8"}, InvalidValue, "--precision: expected bf16, fp16 or fp32"),
         ({"loss": "mse"}, InvalidValue, "--loss: expected auto, bce or cross-entropy"),

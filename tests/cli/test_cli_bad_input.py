@@ -169,7 +169,23 @@ OTHERS = [
     ((*TEST, "--data", "videos/train/grow"), 2, ("videos/train/grow",)),
     ((*TRAIN, "--optimizer", "sdg"), 2, ("--optimizer: expected adamw, lamb, lars, muon or sgd, got 'sdg'",)),
     ((*TRAIN, "--precision", "fp17"), 2, ("--precision: expected bf16, fp16 or fp32, got 'fp17'",)),
-    ((*TRAIN, "--lr", "nan"), 2, ("learning_rate must be more than 0, got nan",)),
+    *[((*c, option, value), 2, (f"{option}: expected a finite number, got {value}",))
+      for c, option, value in (
+          (TRAIN, "--lr", "nan"),
+          (SEARCH, "--confidence", "nan"),
+          (("report", RUN), "--watch", "inf"),
+          ((*SEARCH, "--ray", "auto"), "--worker-gpus", "inf"),
+      )],
+    *[((*c, option, "nan"), 2, (f"Invalid value for '{option}'",))
+      for c, option in (
+          (BENCH, "--seconds"),
+          (("data", "bench", VIDEOS), "--seconds"),
+          (("data", "prepare", VIDEOS, "prepared"), "--fps"),
+          (EXPORT, "--keep-accuracy"),
+      )],
+    ((*SEARCH, "--time", "nan"), 2, ("--time: expected a positive number with a unit", "'nan'")),
+    (("profile", "--accuracy", "nan"), 2, ("--accuracy: expected a share such as 2% or 0.02, got 'nan'",)),
+    ((*SEARCH, "--max-file-size", "1e300TiB"), 2, ("--max-file-size: expected a size with a unit",)),
     ((*TRAIN, "--span", "2"), 2, ("--span: '2' has no unit",)),
     ((*TRAIN, "--decoded-cache", "20"), 2, ("--decoded-cache: expected a size with a unit", '"10GiB"')),
     ((*TEST, "--decoded-cache", "much"), 2, ("--decoded-cache: expected a size with a unit",)),
@@ -199,7 +215,6 @@ OTHERS = [
       "hwbench export CHECKPOINT --out DIR")),
     (("bench", CHECKPOINT), 2, ("expected a file that ends in .pte, .tflite, .onnx, .ovz or .ts", "hwbench export")),
     ((*BENCH, "--runtime", "torch"), 2, ("is a file for executorch", "zoo:x3d-xs")),
-    ((*BENCH, "--seconds", "nan"), 2, ("--seconds",)),
     (("test", PROGRAM), 2, ("model/model.pte: damaged, or another kind of file", "hwbench train ARCHITECTURE")),
     (("test", VIDEOS), 2, ("videos/checkpoint.pt: No such file", "hwbench train ARCHITECTURE")),
     ((*SEARCH, "--study", "../x"), 2, ("study: expected a name of letters", "'../x'")),

@@ -1,5 +1,6 @@
 """Commands made from requests: what is typed, what help says, and what the request gets."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,12 @@ def test_what_the_command_line_refuses(kitchen, words, said):
 def test_what_the_request_refuses(kitchen, words, said):
     done, given = typed(kitchen, "cook", "soup", "--pot", "p", *words)
     assert (str(done.exception), given) == (said, None)
+
+
+@pytest.mark.parametrize("salt", [math.nan, math.inf])
+def test_a_number_of_a_request_is_finite(salt):
+    with pytest.raises(InvalidValue, match=f"--salt: expected a finite number, got {salt}"):
+        CookRequest(dish="soup", pot="p", salt=salt)
 
 
 @pytest.mark.parametrize(

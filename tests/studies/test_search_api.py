@@ -318,7 +318,7 @@ def test_the_budget_stands_once(make_search):
         ({"budget": "12"}, "has no unit"),
         ({"budget": "4ms", "confidence": 0.4}, "--confidence: expected a probability from 0.5 to below 1, got 0.4"),
         ({"budget": "4ms", "confidence": 1.0}, "--confidence: expected a probability"),
-        ({"budget": "4ms", "confidence": float("nan")}, "--confidence: expected a probability"),
+        ({"budget": "4ms", "confidence": float("nan")}, "--confidence: expected a finite number, got nan"),
         ({"budget": "4ms", "trials": 0}, "--trials: expected at least 1"),
         ({"budget": "4ms", "frames_share": 0.0}, "--frames-share: expected more than 0, at most 1, got 0"),
         ({"budget": "4ms", "resolution_share": 1.5}, "--resolution-share: expected more than 0, at most 1, got 1.5"),
