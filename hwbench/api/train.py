@@ -297,7 +297,7 @@ def train_network(
             given.warn(workspace, data, opened, recipe, listener)
         recipe = recipe.for_targets(several=opened.training.videos.multi_label)
         folder = out or run_folder(workspace, recipe, network, opened, start, teacher)
-        check_folder(folder)
+        check_folder(folder, fresh=fresh)
     goes_on = False
 
     def begins() -> None:

@@ -17,7 +17,7 @@ from hwbench.reports.run_log import LoggedEpoch, RunLog, read_log
 from hwbench.training import CHECKPOINT, load_checkpoint, load_scores
 from hwbench.training.description import RUN, RunDescription, read_description
 from hwbench.training.log import METRICS
-from hwbench.training.run import REPORT
+from hwbench.training.run_files import REPORT
 from hwbench.training.run_lock import is_trained_now
 
 

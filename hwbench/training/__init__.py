@@ -10,18 +10,16 @@ from hwbench.training.recipe import Recipe
 from hwbench.training.recipe_files import RecipeFile
 from hwbench.training.resources import Resources
 from hwbench.training.run import (
-    CHECKPOINT,
     Data,
     FineTuning,
     StartingWeights,
     Trained,
-    check_folder,
     initial,
     open_data,
     run_folder,
-    start_over,
     train,
 )
+from hwbench.training.run_files import CHECKPOINT, check_folder, start_over
 from hwbench.training.scoring import score
 from hwbench.training.teacher import Teacher
 

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,25 +32,21 @@ from hwbench.data.video_scores import SCORES, save_scores
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.specs import AUTO, Network
 from hwbench.training.checkpoint import Checkpoint, Weights, build, load_checkpoint, save_checkpoint
-from hwbench.training.description import RUN, RunDescription, read_description, write_description
-from hwbench.training.log import METRICS
+from hwbench.training.description import RunDescription, write_description
 from hwbench.training.loop import TrainingProgress, fingerprint, fit
 from hwbench.training.metrics import Scores
 from hwbench.training.processes import ALONE, World
 from hwbench.training.quantized import Quantization, calibrated, packed, require_same
 from hwbench.training.recipe import Recipe
 from hwbench.training.resources import Resources
+from hwbench.training.run_files import CHECKPOINT, REPORT, start_over
 from hwbench.training.run_lock import training_alone
 from hwbench.training.state import POLICY, begun_in, check_same_run, remove_states
 from hwbench.training.teacher import Teacher
-from hwbench.training.tensorboard import FOLDER as TENSORBOARD
-from hwbench.workspace import Workspace, write_bytes, writing
+from hwbench.workspace import Workspace, write_bytes
 
-CHECKPOINT = "checkpoint.pt"
 # What a checkpoint tells its validation videos by, with their labels; weights do not hang on it.
 VALIDATION = "validation"
-# What the scores of the validation videos are worth, by all measures.
-REPORT = "scores.json"
 
 
 @dataclass(frozen=True)
@@ -453,31 +448,3 @@ def initial(network: Network, recipe: Recipe, start: StartingWeights | None = No
     elif recipe.zero_init_final_bn:
         zero_final_norms(module)
     return module
-
-
-def check_folder(run_dir: Path) -> None:
-    """Refuses a folder in which a run would replace what no run wrote.
-
-    Raises:
-        InvalidValue: The message names the files.
-        WorkspaceError: The folder cannot be looked into.
-    """
-    with writing(run_dir):
-        there = [name for name in (RUN, REPORT, SCORES) if (run_dir / name).exists()]
-        if not there or (run_dir / CHECKPOINT).exists():  # which is read, and refused where it is none
-            return
-    try:
-        read_description(run_dir)
-    except InvalidFile:
-        raise InvalidValue(
-            f"--out: {' and '.join(there)} in {run_dir} came from no training, and would be replaced; move what is "
-            "yours, or choose another folder"
-        ) from None
-
-
-def start_over(run_dir: Path) -> None:
-    """Removes the files of a run, and nothing else that is in its folder."""
-    for name in (CHECKPOINT, METRICS, SCORES, REPORT, RUN):
-        (run_dir / name).unlink(missing_ok=True)
-    shutil.rmtree(run_dir / TENSORBOARD, ignore_errors=True)
-    remove_states(run_dir)

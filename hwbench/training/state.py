@@ -7,6 +7,7 @@ bit for bit on a CPU with the same number of threads.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import math
@@ -298,6 +299,16 @@ class Resume:
 def begun_in(folder: Path) -> bool:
     """Whether a run in the folder can go on."""
     return any((folder / name).exists() for name in (STEP, RESUME))
+
+
+def holds_state(folder: Path) -> bool:
+    """Whether a folder holds what a run would go on from, whichever run and version that is."""
+    for name in (STEP, RESUME):
+        with contextlib.suppress(InvalidFile):
+            _, values = read_tensors(folder / name, "the state of a run")
+            if "fingerprint" in values:
+                return True
+    return False
 
 
 def remove_states(folder: Path) -> None:

@@ -139,6 +139,40 @@ def test_what_no_training_wrote_is_not_replaced(workspace: Workspace, tmp_path: 
     }
 
 
+@pytest.mark.parametrize(
+    ("names", "fresh", "told"),
+    [
+        (("checkpoint.pt",), True, r"checkpoint\.pt in"),
+        (("metrics.jsonl", "tensorboard/events", "resume.pt"), True, r"metrics\.jsonl, tensorboard and resume\.pt in"),
+        (("metrics.jsonl",), False, r"metrics\.jsonl in"),
+    ],
+)
+def test_a_folder_that_is_no_run_keeps_its_files(
+    workspace: Workspace, tmp_path: Path, names: tuple[str, ...], fresh: bool, told: str
+) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        torch.save({"state_dict": {}}, tmp_path / name)
+    before = {name: (tmp_path / name).read_bytes() for name in names}
+    with pytest.raises(InvalidValue, match=f"--out: {told} .* came from no training, and would be"):
+        hwbench.train(replace(REQUEST, out=tmp_path, fresh=fresh), workspace=workspace)
+    assert {name: (tmp_path / name).read_bytes() for name in names} == before
+
+
+def test_what_a_run_of_before_left_starts_over(workspace: Workspace, tmp_path: Path) -> None:
+    """A run is told by its description, which it had not once, by its state, or by its checkpoint."""
+    request = replace(REQUEST, out=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        hwbench.train(request, Leaving(), workspace=workspace)
+    (tmp_path / "run.json").unlink()
+    anew = replace(request, epochs=1, fresh=True)
+    assert not hwbench.train(anew, workspace=workspace).finished_before
+    (tmp_path / "run.json").unlink()
+    assert not hwbench.train(anew, workspace=workspace).finished_before
+    (tmp_path / "checkpoint.pt").write_text("damaged")
+    assert not hwbench.train(anew, workspace=workspace).finished_before
+
+
 def test_the_listener_hears_every_step(trained: Trained) -> None:
     result, heard = trained
     assert [at.step for at in heard.steps][-1] == result.steps == heard.steps[-1].steps == 4

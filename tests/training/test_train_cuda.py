@@ -14,7 +14,7 @@ from torch import nn
 from hwbench import models
 from hwbench.specs import Architecture
 from hwbench.training import Fit, Recipe, Resources, fit, load_checkpoint, open_data, score, train
-from hwbench.training.run import CHECKPOINT
+from hwbench.training.run_files import CHECKPOINT
 from hwbench.training.shared_weights import SharedWeights
 from hwbench.training.supernet import score_inherited, train_supernet
 from hwbench.training.teacher import Teacher

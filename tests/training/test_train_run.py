@@ -39,7 +39,7 @@ from hwbench.training import (
     start_over,
     train,
 )
-from hwbench.training.description import read_description
+from hwbench.training.description import RunDescription, read_description, write_description
 from hwbench.training.loop import fingerprint
 from hwbench.training.run_lock import is_trained_now
 from hwbench.training.state import STEP, check_same_run
@@ -356,6 +356,7 @@ def test_starting_over_takes_nothing_from_a_run_that_another_process_trains(
 ) -> None:
     folder = workspace.root / "mine"
     folder.mkdir()
+    write_description(folder, RunDescription("tiny", "1x3x4x16x16", "synthetic", 8, {}, {}, {}))
     (folder / "metrics.jsonl").write_text("{}\n")
     with subprocess.Popen(
         [sys.executable, "-P", "-c", HOLDING, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
