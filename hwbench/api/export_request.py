@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hwbench.api.export_sources import SourceArguments
 from hwbench.api.layouts import chosen_by_device
-from hwbench.api.reading import DECODER_HELP
+from hwbench.api.reading import DECODER_HELP, SPAN_HELP, STRIDE_HELP, check_clip
 from hwbench.api.requests import option, request
 from hwbench.api.train_request import ON_ERROR
 from hwbench.errors import InvalidValue, UsageError
@@ -61,6 +61,8 @@ class ExportRequest:
     input: str | None = option(
         default=None, help="Clip of a torchvision or own model: NxCxTxHxW such as 1x3x8x112x112."
     )
+    span: str | None = option(default=None, help=f"Of a torchvision or own model. {SPAN_HELP}")
+    stride: int | None = option(default=None, min=1, help=f"Of a torchvision or own model. {STRIDE_HELP}")
     calibration_clips: int = option(default=32, min=1, help="Training videos to calibrate with, a clip each.")
     observer: str | None = option(
         default=None,
@@ -114,6 +116,7 @@ class ExportRequest:
                 raise InvalidValue(f"--input: {error}") from None
             if (clip.n, clip.c) != (1, 3):
                 raise InvalidValue(f"--input: expected one clip of three colours, 1x3xTxHxW, got {clip.key}")
+        check_clip(self.span, self.stride)
         if self.memory is not None and not self.streaming:
             raise UsageError("--memory goes with --streaming")
         if self.streaming and self.device is not None:
@@ -133,5 +136,12 @@ class ExportRequest:
         """What is said of the network beside its name."""
         clip = None if self.input is None else TensorSpec.parse(self.input)
         return SourceArguments(
-            self.weights, self.classes, clip, self.calibrate or self.data, self.seed, causal=self.streaming
+            self.weights,
+            self.classes,
+            clip,
+            self.calibrate or self.data,
+            self.seed,
+            causal=self.streaming,
+            span=self.span,
+            stride=self.stride,
         )

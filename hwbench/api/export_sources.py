@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.models import ModelArgument, card_name, checkpoint_file, resolve_model
+from hwbench.api.reading import clip_of
 from hwbench.api.zoo import PUBLISHED, published_weights
 from hwbench.errors import InvalidValue, UsageError
 
@@ -33,6 +34,8 @@ class SourceArguments:
         data: Name of the data whose clips it will see; None: the synthetic set.
         seed: Of random weights.
         causal: A network by name is made causal.
+        span: Length of a clip of a model from elsewhere, with a unit.
+        stride: Frames from one of such a clip to the next.
     """
 
     weights: str | None = None
@@ -41,6 +44,14 @@ class SourceArguments:
     data: str | None = None
     seed: int = 0
     causal: bool = False
+    span: str | None = None
+    stride: int | None = None
+
+    @property
+    def of_clips(self) -> tuple[str, ...]:
+        """The options that say what clips a model from elsewhere takes, of those that are given."""
+        options = {"--input": self.input, "--span": self.span, "--stride": self.stride}
+        return tuple(name for name, value in options.items() if value is not None)
 
     @property
     def file(self) -> Path | None:
@@ -69,10 +80,10 @@ def open_source(workspace: Workspace, model: str, given: SourceArguments, listen
             raise InvalidValue(
                 f"{model} is a checkpoint and has its weights and classes; leave out --weights and --classes"
             )
-    if form is not ModelArgument.EXTERNAL and given.input is not None:
+    if form is not ModelArgument.EXTERNAL and given.of_clips:
         if form is ModelArgument.NETWORK:  # a module that Python does not find has no name that is known
             resolve_model(workspace, model, given.classes or 1)
-        raise InvalidValue(f"--input: {model} has an input of its own; leave it out")
+        raise InvalidValue(f"{given.of_clips[0]}: {model} has an input of its own; leave it out")
     if form is ModelArgument.CHECKPOINT:
         return source_of(checkpoint_file(model))
     if form is ModelArgument.EXTERNAL:
@@ -174,7 +185,8 @@ def _external(model: str, given: SourceArguments, listener: Listener) -> ExportS
         clip = given.input or made.input
         if clip is None:
             raise UsageError(f"{model}: say what clip it takes: --input NxCxTxHxW such as 1x3x8x112x112")
-        frames = default_clip(given.data or SYNTHETIC, clip.t)
+        made = replace(made, clip=clip_of(clip.t, given.span, given.stride))
+        frames = made.clip or default_clip(given.data or SYNTHETIC, clip.t)
         # The first clip draws the weights of lazy layers.
         source = foreign_original(made, frames, clip, given.file, given.seed if given.weights == RANDOM else None)
     if MEAN_AND_STD in source.assumed:

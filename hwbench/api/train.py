@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.models import card_name, checkpoint_file, resolve_model
-from hwbench.api.reading import RGB, check_modality, reading_of
+from hwbench.api.reading import RGB, check_modality, clip_of, reading_of
 from hwbench.api.resources import resources_for
 from hwbench.api.starting_weights import GivenWeights, own_normalisation
 from hwbench.api.train_request import TrainRequest as TrainRequest
 from hwbench.api.zoo import PUBLISHED, published_weights
 from hwbench.errors import InvalidValue, WorkspaceError
 from hwbench.interpreter import cores
-from hwbench.units import parse_duration
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -397,10 +396,10 @@ def asked_clip(network: Network, span: str | None, stride: int | None) -> ClipSp
     """How clips of a network are cut: as asked for, or as its space chose; None leaves that to the data."""
     from hwbench.data import ClipSpec
 
-    if span is None and stride is None:
-        return None if network.span_s is None else ClipSpec(network.input.t, span_s=network.span_s)
-    span_s = None if span is None else parse_duration(span, name="--span")
-    return ClipSpec(network.input.t, stride, span_s)
+    asked = clip_of(network.input.t, span, stride)
+    if asked is not None or network.span_s is None:
+        return asked
+    return ClipSpec(network.input.t, span_s=network.span_s)
 
 
 def _told(listener: Listener, name: str) -> Callable[[TrainingProgress], None]:

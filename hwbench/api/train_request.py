@@ -5,11 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hwbench.api.reading import DECODED_CACHE_HELP, DECODER_HELP, MODALITY_HELP, check_decoded_cache
+from hwbench.api.reading import (
+    DECODED_CACHE_HELP,
+    DECODER_HELP,
+    MODALITY_HELP,
+    SPAN_HELP,
+    STRIDE_HELP,
+    check_clip,
+    check_decoded_cache,
+)
 from hwbench.api.requests import option, request
 from hwbench.errors import InvalidValue, UsageError
 from hwbench.specs import AUTO
-from hwbench.units import parse_duration
 
 if TYPE_CHECKING:
     from hwbench.training import Recipe
@@ -87,8 +94,8 @@ class TrainRequest:
         default=None, min=1, max=3, help="Test crops per clip: 1 (default) or 3; with --qat as before."
     )
     variant: str = option(default=AUTO, help="With --qat: layout of convolutions over time.")
-    span: str | None = option(default=None, help='Length of a clip, such as "2 s".')
-    stride: int | None = option(default=None, min=1, help="Frames from one of a clip to the next.")
+    span: str | None = option(default=None, help=SPAN_HELP)
+    stride: int | None = option(default=None, min=1, help=STRIDE_HELP)
     on_error: str = option(default="raise", choices=ON_ERROR, help="Unreadable videos: raise, skip or replace.")
     modality: str | None = option(default=None, help=MODALITY_HELP + " Default: rgb, with --qat as before.")
     decoder: str = option(default="pyav", help=DECODER_HELP)
@@ -120,8 +127,7 @@ class TrainRequest:
             check_crops(self.crops)
         if self.new_head and self.weights is None:
             raise UsageError("--new-head leaves out the last layer of given weights; add --weights FILE")
-        if self.span is not None:
-            parse_duration(self.span, name="--span")
+        check_clip(self.span, self.stride)
         check_decoded_cache(self.decoded_cache)
         if self.qat and self.causal:
             raise UsageError("--qat goes on with the network of a checkpoint; leave out --causal")
@@ -129,8 +135,6 @@ class TrainRequest:
             raise UsageError("--qat goes on with the weights of a checkpoint; leave out --weights and --new-head")
         if self.qat and (self.span is not None or self.stride is not None):
             raise UsageError("--qat cuts clips as the checkpoint did; leave out --span and --stride")
-        if self.span is not None and self.stride is not None:
-            raise InvalidValue("a clip has a --span or a --stride, not both; leave one out")
         if self.variant != AUTO and not self.qat:
             raise UsageError(
                 "--variant goes with --qat; without it the original form is trained, which has no variants"

@@ -70,6 +70,7 @@ class ForeignModel:
         picture: How frames are scaled and cut; None: not known.
         scaled_to: Height and width in pixels that every frame is scaled to before it is cut, whatever its shape;
             ``picture`` has the shorter side alone. None: the shape of a frame is kept.
+        clip: How clips are cut from a video; None: not known.
     """
 
     name: str
@@ -78,15 +79,16 @@ class ForeignModel:
     normalisation: Normalisation | None = None
     picture: PictureSpec | None = None
     scaled_to: tuple[int, int] | None = None
+    clip: ClipSpec | None = None
 
     @property
     def assumed(self) -> tuple[str, ...]:
         """What of its clips nothing tells, or ``picture`` does not say."""
-        pixels = () if self.normalisation else (MEAN_AND_STD,)
+        pixels, spacing = () if self.normalisation else (MEAN_AND_STD,), () if self.clip else (SPACING,)
         if self.scaled_to is not None:
             height, width = self.scaled_to
-            return *pixels, f"{CUTTING} (torchvision scales each to {height} x {width} pixels)", SPACING
-        return *pixels, *(() if self.picture else (CUTTING,)), SPACING
+            return *pixels, f"{CUTTING} (torchvision scales each to {height} x {width} pixels)", *spacing
+        return *pixels, *(() if self.picture else (CUTTING,)), *spacing
 
 
 def is_external(name: str) -> bool:

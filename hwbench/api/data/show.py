@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.api.data.check import DATA_HELP
 from hwbench.api.listener import SILENT, Listener, StageProgress
-from hwbench.api.reading import DECODER, DECODER_HELP, MODALITY_HELP, reading_of
+from hwbench.api.reading import (
+    DECODER,
+    DECODER_HELP,
+    MODALITY_HELP,
+    SPAN_HELP,
+    STRIDE_HELP,
+    check_clip,
+    clip_of,
+    reading_of,
+)
 from hwbench.api.requests import option, request
 from hwbench.errors import InvalidValue
-from hwbench.units import parse_duration
 
 if TYPE_CHECKING:
     from hwbench.data.clips import ClipSpec
@@ -38,8 +46,8 @@ class ShowDataRequest:
     )
     frames: int | None = option(default=None, min=1, max=256, help="Frames of a clip; default: 4.")
     size: int | None = option(default=None, min=8, max=1024, help="Height and width of a clip; default: 160.")
-    span: str | None = option(default=None, help='Length of a clip, such as "2 s".')
-    stride: int | None = option(default=None, min=1, help="Frames from one of a clip to the next.")
+    span: str | None = option(default=None, help=SPAN_HELP)
+    stride: int | None = option(default=None, min=1, help=STRIDE_HELP)
     modality: str = option(default="rgb", help=MODALITY_HELP)
     decoder: str = option(default=DECODER, help=DECODER_HELP)
     seed: int = option(default=0, min=0, help="Of the random clips, as of a training.")
@@ -48,23 +56,17 @@ class ShowDataRequest:
         """Raises InvalidValue where the fields do not go together."""
         if self.architecture is not None and (self.frames is not None or self.size is not None):
             raise InvalidValue("--architecture says the frames and the size; leave out --frames and --size, or it")
-        if self.span is not None and self.stride is not None:
-            raise InvalidValue("a clip has a --span or a --stride, not both; leave one out")
-        if self.span is not None:
-            parse_duration(self.span, name="--span")
+        check_clip(self.span, self.stride)
 
     def clip(self, frames: int, network: Network | None = None) -> ClipSpec:
         """How clips of so many frames are cut: for a network as a training from random weights cuts them."""
-        from hwbench.data.clips import ClipSpec
         from hwbench.data.sources import default_clip
 
         if network is not None:
             from hwbench.api.train import asked_clip
 
             return asked_clip(network, self.span, self.stride) or default_clip(self.data, frames)
-        if self.span is not None:
-            return ClipSpec(frames, span_s=parse_duration(self.span))
-        return ClipSpec(frames, stride=self.stride) if self.stride else default_clip(self.data, frames)
+        return clip_of(frames, self.span, self.stride) or default_clip(self.data, frames)
 
 
 @dataclass(frozen=True)

@@ -144,6 +144,25 @@ def test_a_model_of_the_users_own(folder: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
+    ("words", "clip", "told"),
+    [
+        (("--stride", "2"), ClipSpec(4, stride=2), "each 2 after the one before"),
+        (("--span", "500ms"), ClipSpec(4, span_s=0.5), "evenly over 0.5 s"),
+    ],
+)
+def test_the_clips_of_a_model_of_the_users_own_are_cut_as_it_is_asked_for(
+    words: tuple[str, str], clip: ClipSpec, told: str, folder: Path
+) -> None:
+    torch.save(nn.Sequential(nn.Conv3d(3, 8, 3, 2, 1), nn.BatchNorm3d(8)).state_dict(), folder / "weights.pt")
+    given = ("--input", "1x3x4x16x16", "--precision", "fp32", "--weights", "weights.pt", "--out", "out")
+    assert run("handmade_nets:normalised", *given, *words) == 0
+    form = DeployedModel.open(folder / "out").manifest.input
+    assert form.clip == clip
+    assert form.values.endswith("assumed, as the model does not tell: how frames are cut")
+    assert told in (folder / "out" / "RUN.md").read_text()
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("handmade_nets:smal", "--input", "1x3x4x16x16"), "did you mean 'small'"),
@@ -172,10 +191,13 @@ def test_a_model_of_the_users_own(folder: Path, capsys: pytest.CaptureFixture[st
         (("handmade_nets:Kept", "--input", "1x3x4x16x16", "--precision", "fp32"), "and x.new_zeros(...) in place of"),
         (("handmade_nets:halfway", "--input", "1x3x4x16x16"), "expected input_mean and input_std, three numbers each"),
         (("handmade_nets:flat", "--input", "1x3x4x16x16"), "those of input_std above 0; got (0, 0, 0) and (1, 1, 0)"),
+        (("handmade_nets:small", "--input", "1x3x4x16x16", "--span", "2"), "--span: '2' has no unit"),
+        (("handmade_nets:small", "--input", "1x3x4x16x16", "--span", "2s", "--stride", "3"), "not both"),
         (("torchvision:r3d_8", "--weights", "random"), "did you mean 'r3d_18'"),
         (("torchvision:r3d_18",), "without weights"),
         (("torchvision:s3d", "--weights", "random", "--input", "1x3x8x64x64"), "does not take a clip of 1x3x8x64x64"),
         (("zoo:x3d-xs", "--weights", "random", "--input", "1x3x4x64x64"), "--input"),
+        (("zoo:x3d-xs", "--weights", "random", "--stride", "2"), "--stride: zoo:x3d-xs has an input of its own"),
         (("nowhere:thing", "--input", "1x3x4x64x64"), "unknown architecture 'nowhere:thing'"),
     ],
 )
