@@ -60,6 +60,16 @@ def test_shifts_are_found_and_their_intervals_hold():
     assert max(errors) < 0.015
 
 
+@pytest.mark.parametrize("scatter", [0.01, 0.02, 0.03, 0.05])
+def test_intervals_of_shifts_hold_however_far_anchors_scatter(scatter):
+    rng = np.random.default_rng(7)
+    held = []
+    for true in rng.normal(0, 0.05, 1000):
+        found = occasion_shifts(on_occasions(rng, [0.0, true], 4, own=scatter), 0).by_occasion[1]
+        held.append(abs(found.log - true) <= found.half)
+    assert np.mean(held) == pytest.approx(0.95, abs=0.02)
+
+
 def test_rows_that_moved_apart_have_no_shift_in_common():
     rng = np.random.default_rng(1)
     together = occasion_shifts(on_occasions(rng, [0.0, 0.06], 4), 0)
