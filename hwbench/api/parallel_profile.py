@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,9 +16,11 @@ from typing import Any
 from hwbench.api.listener import Listener
 from hwbench.api.requests import fields_of
 from hwbench.errors import HwbenchError
-from hwbench.interpreter import added_folders, python_command, python_environment, python_path
+from hwbench.interpreter import added_folders, python_environment, python_path
 from hwbench.workspace import Workspace
 
+# ``hwbench`` where modules of one more folder can be imported, after those of Python and of what is installed.
+_MAIN = "import sys; sys.path.append(sys.argv[1]); from hwbench.cli.main import main; main(sys.argv[2:])"
 # A line of a process for its listener; None: it says nothing more.
 _Talk = queue.SimpleQueue[str | None]
 
@@ -30,9 +33,9 @@ def profile_each(
     Args:
         devices: Their names.
         request: The other options of the command.
-        root: The workspace. The processes run in the current folder, where models of the user's own may lie, as far as
-            it is in this workspace; else in its root. Modules of folders that this process has added to ``sys.path``
-            are found there as well.
+        root: The workspace. The processes run in the current folder as far as it is in this workspace; else in its
+            root. Modules of the current folder, where models of the user's own may lie, are found in either case, and
+            so are those of folders that this process has added to ``sys.path``.
         listener: Hears what each process says, with the name of its device before it.
 
     Returns:
@@ -82,7 +85,7 @@ def _folder(root: Path) -> Path:
 
 def _start(name: str, arguments: list[str], folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        python_command("hwbench", "profile", "--device", name, *arguments, "--json"),
+        (sys.executable, "-P", "-c", _MAIN, os.getcwd(), "profile", "--device", name, *arguments, "--json"),
         env=python_environment({"PYTHONPATH": os.pathsep.join([python_path(), *added_folders()])}),
         cwd=folder,
         stdin=subprocess.DEVNULL,

@@ -275,8 +275,12 @@ def test_models_of_the_current_folder_are_found_in_a_process_of_its_own(workspac
         assert keeper.lines[-1].endswith(f"{module} has no 'make'; known: none")
     monkeypatch.chdir(tmp_path)  # of no workspace
     monkeypatch.setenv("PYTHONPATH", "bench/lib")
-    assert profile_each(["local"], request, workspace.root, keeper) == ({}, {"local": 2})
-    assert keeper.lines[-1].endswith("of_path has no 'make'; known: none")
+    (tmp_path / "of_outside.py").write_text("")
+    (tmp_path / "json.py").write_text("raise RuntimeError('in place of that of Python')")
+    for module in ("of_path", "of_outside"):
+        request = hwbench.ProfileRequest(space=f"{module}:make")
+        assert profile_each(["local"], request, workspace.root, keeper) == ({}, {"local": 2})
+        assert keeper.lines[-1].endswith(f"{module} has no 'make'; known: none")
 
 
 def test_models_of_folders_that_a_program_added_are_found_in_a_process_of_its_own(workspace, tmp_path, monkeypatch):
