@@ -91,7 +91,7 @@ def search(
         asked = cooled(request, ratios).settings(
             space, targets[0], num_classes, emulated=emulated, further=targets[1:], learned=learned
         )
-        return with_rows_of_study(replace(asked, sustained=ratios), request, workspace, known)
+        return with_rows_of_study(replace(asked, sustained=ratios), request, workspace, space, known)
 
     def default_study(request: SearchRequest) -> str:
         return settings_of(request, "", ratios).default_study

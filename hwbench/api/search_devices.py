@@ -148,29 +148,47 @@ def predictors(
 
 
 def with_rows_of_study(
-    settings: Settings, request: SearchRequest, workspace: Workspace, known: Sequence[DevicePredictors]
+    settings: Settings,
+    request: SearchRequest,
+    workspace: Workspace,
+    space: SearchedSpace,
+    known: Sequence[DevicePredictors],
 ) -> Settings:
-    """The settings of a request with ``missing_rows`` as the tables decide, where it leaves that to them.
+    """The settings of a request with ``missing_rows`` as the tables decide, where nothing is transferred.
 
-    Rows that profile chose have the others filled in, also once all of them are measured. As nothing is missing then,
-    a study of that name that was begun with a whole table goes on.
+    Rows that profile chose have the others filled in, also once all of them are measured. Where no row is missing,
+    there is nothing to fill in or to leave out: a study of that name goes on, whichever of both it was begun with.
     """
     from hwbench.studies.settings import INTERPOLATED, LEFT_OUT
     from hwbench.studies.stored_settings import stored_settings
 
-    if request.interpolate is not None or request.transfer_from or not any(one.chosen for one in known):
-        return settings
-    filled = replace(settings, missing_rows=INTERPOLATED)
-    whole = replace(settings, missing_rows=LEFT_OUT)
-    if any(one.filled for one in known):
-        return filled
-    kept = {
-        one.missing_rows: stored_settings(
-            workspace.studies / (request.study or one.default_study), request.study_storage
-        ).get("missing_rows")
-        for one in (filled, whole)
-    }
-    return whole if kept[LEFT_OUT] == LEFT_OUT and kept[INTERPOLATED] != INTERPOLATED else filled
+    if request.transfer_from or any(one.filled for one in known):
+        filled = request.interpolate is None and not request.transfer_from
+        return replace(settings, missing_rows=INTERPOLATED) if filled else settings
+    chosen = request.interpolate is None and any(one.chosen for one in known)
+    plain = replace(settings, missing_rows=INTERPOLATED) if chosen else settings
+    other = replace(settings, missing_rows=LEFT_OUT if plain.missing_rows == INTERPOLATED else INTERPOLATED)
+    begun = [
+        stored_settings(workspace.studies / (request.study or one.default_study), request.study_storage).get(
+            "missing_rows"
+        )
+        == one.missing_rows
+        for one in (plain, other)
+    ]
+    return other if begun == [False, True] and is_whole(space, known, settings) else plain
+
+
+def is_whole(space: SearchedSpace, known: Sequence[DevicePredictors], settings: Settings) -> bool:
+    """Whether the tables of all devices have every block of every space."""
+    from hwbench.specs import Precision
+
+    precision = Precision.parse(settings.precision)
+    return all(
+        part in one.by_space[member.name].table
+        for member in space.members
+        for part in member.parts(precision, num_classes=settings.num_classes)
+        for one in known
+    )
 
 
 def within_budgets(space: SearchedSpace, known: Sequence[DevicePredictors], settings: Settings) -> NetworkSet:

@@ -138,10 +138,28 @@ def test_a_study_of_a_whole_table_whose_first_rows_were_chosen_goes_on(workspace
     assert {one.settings.missing_rows for one in again} == {"left out"}
 
 
-def measure_all(workspace):
+def test_a_study_of_a_table_with_all_rows_goes_on_whatever_is_said_of_missing_ones(workspace, fake):
+    measure_all(workspace, adaptive=False)
+    for before, after in ((True, None), (False, True), (True, False)):
+        name = f"from_{before}_to_{after}"
+        begun = ask(workspace, trials=4, measure_rows=0, study=name, interpolate=before)
+        again = ask(workspace, trials=6, measure_rows=0, study=name, interpolate=after)
+        assert (again.trials, again.settings.missing_rows) == (6, begun.settings.missing_rows)
+    unnamed = [ask(workspace, trials=4, measure_rows=0, interpolate=said).study for said in (True, None)]
+    assert unnamed[0] == unnamed[1]
+    table = read(workspace)
+    used = {part for row in table.rows(Role.NETWORK) for part in row.workload.parts()}
+    unused = next(row for row in table.rows(Role.BLOCK) if row.workload not in used)
+    rows = [row for row in table if row != unused]
+    LatencyTable(TARGET, INT8, rows).write(table_path(workspace.root, TARGET, INT8))
+    with pytest.raises(InvalidValue, match="missing_rows"):
+        ask(workspace, trials=6, measure_rows=0, study="from_True_to_None")
+
+
+def measure_all(workspace, adaptive=True):
     """What ``profile`` does after a search: the table of chosen rows has all of them."""
     rows = space_table(load_space(workspace, "x3d-mini"), INT8, steps, conditions=fingerprint(CONDITIONS))
-    LatencyTable(TARGET, INT8, list(rows), adaptive=True).write(table_path(workspace.root, TARGET, INT8))
+    LatencyTable(TARGET, INT8, list(rows), adaptive=adaptive).write(table_path(workspace.root, TARGET, INT8))
 
 
 def test_rows_that_fail_and_those_beyond_the_limit_stay_filled_in(workspace, fake):
