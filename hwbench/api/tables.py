@@ -243,11 +243,13 @@ class _OwnRows:
         conditions: Digest of those of the campaign.
         replacing: The workloads whose rows in the store replace published ones; one that is measured anew only by a
             latency.
+        measured: The workloads that the store has a latency of; its failures replace no latency of another store.
         ended_at: When the latest row of each workload ended under these conditions, of every build.
     """
 
     conditions: str
     replacing: Collection[Workload]
+    measured: Collection[Workload]
     ended_at: Mapping[Workload, str]
 
     @classmethod
@@ -255,7 +257,7 @@ class _OwnRows:
         """Those of a campaign's store."""
         store, target, conditions = campaign.store, campaign.target, campaign.conditions
         replacing = {*store.workloads(target)} - {*store.reopened(target, conditions)}
-        return cls(campaign.fingerprint, replacing, store.ended_at(target, None, conditions))
+        return cls(campaign.fingerprint, replacing, {*store.measured(target)}, store.ended_at(target, None, conditions))
 
     def is_later(self, row: LatencyRow) -> bool:
         """Whether a published latency is of a later day than all that the store has of its workload."""
@@ -263,8 +265,11 @@ class _OwnRows:
 
     def lets_stay(self, row: LatencyRow) -> bool:
         """Whether a published row without a latency in the store is kept: nothing is known about its workload, it is
-        measured anew, or another store measured it since."""
-        return row.conditions == self.conditions and (row.workload not in self.replacing or self.is_later(row))
+        measured anew, or another store has a latency of it where this one has none, or an older one."""
+        if row.conditions != self.conditions:
+            return False
+        lacking = row.stats is not None and row.workload not in self.measured
+        return lacking or row.workload not in self.replacing or self.is_later(row)
 
 
 def publish_aa(

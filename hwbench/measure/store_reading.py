@@ -76,13 +76,22 @@ class RowReader(SessionLog):
         )
         return (Workload.parse(key) for (key,) in rows)
 
+    def measured(self, target: Target) -> Iterator[Workload]:
+        """The workloads with a latency on a target, under whichever conditions."""
+        rows = self.database.select(
+            "SELECT DISTINCT workload FROM measurements WHERE target = ? AND outcome = ? ORDER BY 1",
+            (target.key, Outcome.OK.value),
+        )
+        return (Workload.parse(key) for (key,) in rows)
+
     def reopened(self, target: Target, conditions: Mapping[str, str]) -> Iterator[Workload]:
         """The workloads that are measured anew under these conditions and have no latency of that yet: not finished, or
-        failed."""
+        failed; and those that have none of before either and are not finished."""
+        ok = f"outcome IS '{Outcome.OK}'"
         rows = self.database.select(
-            "SELECT DISTINCT workload FROM measurements "
-            "WHERE target = ? AND conditions = ? AND outcome IS NOT ? AND attempt > 1 ORDER BY 1",
-            (target.key, fingerprint(conditions), Outcome.OK.value),
+            "SELECT workload FROM measurements WHERE target = ? AND conditions = ? GROUP BY workload "
+            f"HAVING max(attempt > 1 AND NOT {ok}) OR (max(outcome IS NULL) AND NOT max({ok})) ORDER BY 1",
+            (target.key, fingerprint(conditions)),
         )
         return (Workload.parse(key) for (key,) in rows)
 

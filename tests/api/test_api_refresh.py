@@ -396,6 +396,20 @@ def test_a_kill_among_the_anchors_takes_none_out_of_the_table(workspace, fake, o
         assert row.stats.median_s == pytest.approx(work(row.workload), rel=0.02)
 
 
+def test_a_kill_among_failed_rows_that_are_tried_again_takes_none_out_of_the_table(workspace, fake):
+    of_both = [{*load_space(workspace, name).parts(INT8, num_classes=8)} for name in ("micro", "wider")]
+    block = min(of_both[0] - of_both[1], key=str)
+    fake.failures = {block: (Outcome.CRASH, "killed by SIGSEGV")}
+    profile(workspace)
+    fake.failures, fake.interrupt_after = {}, len(fake.visits) + 1
+    with pytest.raises(KeyboardInterrupt):
+        profile(workspace, retry=True)
+    profile(workspace, space="wider")
+    assert [row.outcome for row in table(workspace) if row.workload == block] == [Outcome.CRASH]
+    profile(workspace)
+    assert block in table(workspace)
+
+
 @pytest.mark.parametrize("options", [{"remeasure": True}, {"space": "wider"}], ids=lambda options: next(iter(options)))
 def test_a_device_that_is_lost_takes_no_row_out_of_the_table(workspace, fake, options):
     profile(workspace)

@@ -13,7 +13,7 @@ from hwbench.latency import LatencyTable, Role, table_path
 from hwbench.latency.anchors import anchor_rows
 from hwbench.measure.store_types import fingerprint
 from hwbench.spaces import load_space
-from hwbench.specs import Precision
+from hwbench.specs import Outcome, Precision
 from hwbench.testing.listeners import Keeper
 from hwbench.testing.tables import space_table, work
 from hwbench.workspace import Workspace
@@ -172,6 +172,18 @@ def test_rows_beside_a_table_of_another_store_are_tied_by_its_published_anchors(
     visits = len(fake.visits)
     profile(workspace, space="x3d-tiny")
     assert len(fake.visits) == visits
+
+
+def test_anchors_of_another_store_that_fail_here_stay_in_the_table(workspace, fake):
+    made = space_table(
+        load_space(workspace, "micro"), INT8, target=TARGET, calibration=4, conditions=fingerprint(CONDITIONS)
+    )
+    made.write(path_of(workspace))
+    before = table(workspace)
+    fake.failures = dict.fromkeys((row.workload for row in anchor_rows(before)), (Outcome.CRASH, "out of memory"))
+    profile(workspace, space="x3d-tiny")
+    after = table(workspace)
+    assert {row.workload: row.stats for row in before}.items() <= {row.workload: row.stats for row in after}.items()
 
 
 def test_the_anchors_of_a_table_of_other_conditions_tie_nothing(workspace, fake):
