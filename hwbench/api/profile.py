@@ -368,9 +368,12 @@ class _Profiling:
             return result, accuracies
         workloads = _workloads(self.request, self.space, variants)
         self.campaign.store.claim(workloads, self.campaign.target)
-        begin(self.campaign.missing(workloads))
+        lacking = self.campaign.missing(workloads)
+        again, later = self._reopened(workloads)
+        # Rows that are measured again tie this day to theirs by themselves, the anchors among them.
+        begin(self.campaign.missing([*again, *workloads]) if lacking else ())
         try:
-            result, left = self._all(workloads, variants)
+            result, left = self._all([*again, *workloads], later, variants)
         except DeviceError:
             for precision in self.request.precisions:
                 self._update(precision).salvage(self.listener)
@@ -393,17 +396,11 @@ class _Profiling:
         )
 
     def _all(
-        self, workloads: Sequence[Workload], variants: Sequence[str]
+        self, workloads: Sequence[Workload], later: Sequence[Workload], variants: Sequence[str]
     ) -> tuple[CampaignResult, Sequence[Workload] | None]:
         """Every row that is asked for, up to the limit; and those that the limit leaves to another command, None where
         they are not known."""
         limit = self.request.limit
-        later: list[Workload] = []
-        if self.request.remeasure:
-            again, later = self._to_remeasure(workloads, limit)
-            workloads, count = [*again, *workloads], self.campaign.reopen(again)
-            text = f"{count} measured rows are measured again; interrupted, go on without --remeasure"
-            self.listener.say(f"{text}; --limit leaves {len(later)} to the next --remeasure" if later else text)
         result, left = self._measure(workloads, limit)
         if self.request.budget is None:
             return result, [*left, *later]
@@ -418,6 +415,16 @@ class _Profiling:
             within, later = [*again, *within], [*later, *others]
         further, left = self._measure(within, limit)
         return result.plus(further), [*left, *later]
+
+    def _reopened(self, workloads: Sequence[Workload]) -> tuple[list[Workload], list[Workload]]:
+        """The rows that ``--remeasure`` makes missing again, and those that the limit leaves; none without it."""
+        if not self.request.remeasure:
+            return [], []
+        again, later = self._to_remeasure(workloads, self.request.limit)
+        count = self.campaign.reopen(again)
+        text = f"{count} measured rows are measured again; interrupted, go on without --remeasure"
+        self.listener.say(f"{text}; --limit leaves {len(later)} to the next --remeasure" if later else text)
+        return again, later
 
     def _to_remeasure(self, workloads: Sequence[Workload], limit: int | None) -> tuple[list[Workload], list[Workload]]:
         """Which of some workloads ``--remeasure`` takes: what is unfinished, then the oldest rows, up to the limit; and

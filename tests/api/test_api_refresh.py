@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from dataclasses import replace
 
@@ -408,6 +409,17 @@ def test_a_kill_among_failed_rows_that_are_tried_again_takes_none_out_of_the_tab
     assert [row.outcome for row in table(workspace) if row.workload == block] == [Outcome.CRASH]
     profile(workspace)
     assert block in table(workspace)
+
+
+def test_what_is_measured_again_after_an_update_is_so_once(workspace, fake):
+    profile(workspace)
+    block = table(workspace).rows(Role.BLOCK)[0].workload.key
+    with closing(sqlite3.connect(workspace.store)) as db, db:  # another file is built of it
+        db.execute("UPDATE measurements SET artifact_sha256 = '' WHERE workload = ?", (block,))
+    a_day_passes(workspace)
+    fake.version, visits = "updated", len(fake.visits)
+    profile(workspace, remeasure=True)
+    assert set(Counter(fake.visits[visits:]).values()) == {3}
 
 
 @pytest.mark.parametrize("options", [{"remeasure": True}, {"space": "wider"}], ids=lambda options: next(iter(options)))
