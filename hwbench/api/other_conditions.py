@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hwbench.errors import NotMeasured
-from hwbench.latency import LatencyTable, load_table
+from hwbench.latency import LatencyTable, load_table, table_path
 from hwbench.latency.changes import differing_conditions
 
 if TYPE_CHECKING:
@@ -53,6 +53,28 @@ def other_conditions(campaign: Campaign, table: LatencyTable) -> OtherConditions
     apart = {name for name in {*then, *now} if then.get(name) != now.get(name)}
     turned = then["conditions"] if "conditions" in apart and apart <= SET_BY_CONTROL else ""
     return OtherConditions(differing_conditions(then, now), turned, device)
+
+
+def tell_rows_left_behind(
+    workspace: Workspace, campaign: Campaign, precisions: Sequence[Precision], variant: str, listener: Listener
+) -> None:
+    """Says so where a profile is about to measure beside tables of other conditions, whose rows it does not join.
+
+    Args:
+        workspace: Has the tables; one that is not there is passed over.
+        campaign: What is about to be measured in.
+        precisions: Of the tables.
+        variant: ``stream``: the tables of new frames.
+        listener: Hears of each table.
+    """
+    for precision in precisions:
+        path = table_path(workspace.root, campaign.target, precision, variant)
+        if path.is_file() and (other := other_conditions(campaign, LatencyTable.read(path))):
+            kept = f"; to go on with them, add --conditions {other.conditions}, or {other.in_file}"
+            listener.say(
+                f"{path.name} was measured under other conditions ({other.words}): new rows take the place of its "
+                f"rows{kept if other.conditions else ''}"
+            )
 
 
 def tell_other_conditions(

@@ -199,6 +199,7 @@ def _profile_device(
 
         return DeviceProfile(**refresh_device(request, workspace, place, listener, builder))
     from hwbench.api.campaigns import place_campaign, say_failures
+    from hwbench.api.other_conditions import tell_rows_left_behind
     from hwbench.api.prediction import installed_target
     from hwbench.api.tables import publish_aa, published_aa, published_rows, rows_of_profile, tell_kept
     from hwbench.measure.store import MeasurementStore
@@ -225,13 +226,10 @@ def _profile_device(
             listener=listener,
         ) as campaign,
     ):
-        kept = (
-            *(workspace, campaign, request.precisions, request.variant),
-            *(
-                partial(rows_of_profile, workspace, campaign, spaces, request.classes),
-                "profile --retry measures them again",
-            ),
-        )
+        tables_of = (workspace, campaign, request.precisions, request.variant)
+        tell_rows_left_behind(*tables_of, listener)
+        own = partial(rows_of_profile, workspace, campaign, spaces, request.classes)
+        kept = (*tables_of, own, "profile --retry measures them again")
         try:
             result, accuracies, tables = _profile_spaces(request, workspace, campaign, listener, spaces, variants)
         except DeviceError:

@@ -250,6 +250,12 @@ def test_rows_of_other_conditions_are_not_told_as_those_of_another_store(workspa
     profile_before(workspace, "-1 hour")
     fake.conditions = CONDITIONS | {"governor": "performance"}
     slower(fake, 0.6)
-    assert not [line for line in profile(workspace) if "another store" in line]
+    told = profile(workspace)
+    assert not [line for line in told if "another store" in line]
+    assert told[0] == (
+        f"{path_of(workspace).name} was measured under other conditions (governor -, then performance): new rows take "
+        "the place of its rows"
+    )
+    assert not [line for line in profile(workspace) if "other conditions" in line]
     for row in table(workspace):
         assert row.stats.median_s == pytest.approx(0.6 * work(row.workload), rel=0.01)
