@@ -44,6 +44,14 @@ _MOST_MAGNITUDE = 30
 _MOST_SEVERITY = 10
 
 
+class _NoTransform(InvalidValue):
+    """Numbers that a transform does not take."""
+
+    def __init__(self, expected: str, got: object) -> None:
+        super().__init__(f"transforms: expected {expected}, got {got}")
+        self.expected = expected
+
+
 class Step(Protocol):
     """A random change of cropped pictures; a frozen dataclass of numbers."""
 
@@ -168,7 +176,10 @@ def _step(spec: TransformSpec) -> Step:
     names = tuple(inspect.signature(kind).parameters)
     if len(spec.numbers) > len(names):
         raise InvalidValue(f"transforms: {spec.name} takes {', '.join(names)}; got {spec}")
-    return kind(*spec.numbers)
+    try:
+        return kind(*spec.numbers)
+    except _NoTransform as error:
+        raise _NoTransform(error.expected, spec) from None
 
 
 def _whole(spec: TransformSpec, most: int) -> tuple[int, ...]:
@@ -179,15 +190,18 @@ def _whole(spec: TransformSpec, most: int) -> tuple[int, ...]:
 def _scale_jitter(crop: ScaleJitter, spec: TransformSpec) -> ScaleJitter:
     _need(len(spec.numbers) in (0, 2), "scale-jitter:LOW-HIGH", spec)
     scale = (spec.numbers[0], spec.numbers[1]) if spec.numbers else crop.scale
+    _need(1 <= scale[0] <= scale[1], "scale-jitter: scales of at least 1, the smaller one first", spec)
     return ScaleJitter(crop.size, scale, normalisation=crop.normalisation, resize=crop.resize)
 
 
 def _random_resized_crop(crop: ScaleJitter, spec: TransformSpec) -> RandomResizedCrop:
     _need(len(spec.numbers) in (0, 2, 4), "random-resized-crop:LOW-HIGH,LOW-HIGH", spec)
     made = RandomResizedCrop(crop.size, normalisation=crop.normalisation)
-    if spec.numbers:
-        made = replace(made, area=(spec.numbers[0], spec.numbers[1]))
-    return replace(made, aspect=(spec.numbers[2], spec.numbers[3])) if len(spec.numbers) == 4 else made
+    area, aspect = spec.numbers[:2] or made.area, spec.numbers[2:] or made.aspect
+    _need(0 < area[0] <= area[1] <= 1, "random-resized-crop: areas from above 0 to 1, the smaller one first", spec)
+    fine = 0 < aspect[0] <= aspect[1]
+    _need(fine, "random-resized-crop: aspect ratios of more than 0, the smaller one first", spec)
+    return replace(made, area=(area[0], area[1]), aspect=(aspect[0], aspect[1]))
 
 
 _CROPS: dict[str, Callable[[ScaleJitter, TransformSpec], ScaleJitter | RandomResizedCrop]] = {
@@ -204,7 +218,7 @@ class Flip:
     probability: float = 0.5
 
     def __post_init__(self) -> None:
-        _need(0 <= self.probability <= 1, "flip: a probability", self)
+        _need(0 <= self.probability <= 1, "flip: a probability of 0 to 1", self)
 
     def __call__(self, pictures: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
         return pictures.flip(3) if rng.uniform() < self.probability else pictures
@@ -223,8 +237,9 @@ class ColourJitter:
 
     def __post_init__(self) -> None:
         factors = (self.brightness, self.contrast, self.saturation)
-        _need(all(0 <= factor <= 1 for factor in factors) and 0 <= self.hue <= 0.5, "colour-jitter: 0 to 1", self)
-        _need(0 <= self.probability <= 1, "colour-jitter: a probability", self)
+        _need(all(0 <= factor <= 1 for factor in factors), "colour-jitter: factors of 0 to 1", self)
+        _need(0 <= self.hue <= 0.5, "colour-jitter: a hue of 0 to 0.5", self)
+        _need(0 <= self.probability <= 1, "colour-jitter: a probability of 0 to 1", self)
 
     def __call__(self, pictures: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
         draws, order = rng.uniform(-1, 1, size=4), rng.permutation(4)
@@ -255,9 +270,11 @@ class RandomErasing:
     high_aspect: float = 3.3
 
     def __post_init__(self) -> None:
-        _need(0 <= self.probability <= 1, "random-erasing: a probability", self)
-        _need(0 < self.low_area <= self.high_area < 1, "random-erasing: areas between 0 and 1", self)
-        _need(0 < self.low_aspect <= self.high_aspect, "random-erasing: aspect ratios of more than 0", self)
+        _need(0 <= self.probability <= 1, "random-erasing: a probability of 0 to 1", self)
+        fine = 0 < self.low_area <= self.high_area < 1
+        _need(fine, "random-erasing: areas between 0 and 1, the smaller one first", self)
+        fine = 0 < self.low_aspect <= self.high_aspect
+        _need(fine, "random-erasing: aspect ratios of more than 0, the smaller one first", self)
 
     def __call__(self, pictures: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
         if rng.uniform() >= self.probability:
@@ -284,7 +301,7 @@ class RandAugment:
     def __post_init__(self) -> None:
         _need(self.operations >= 0 and float(self.operations).is_integer(), "rand-augment: whole operations", self)
         _need(0 <= self.magnitude <= _MOST_MAGNITUDE, f"rand-augment: a magnitude of 0 to {_MOST_MAGNITUDE}", self)
-        _need(0 <= self.probability <= 1, "rand-augment: a probability", self)
+        _need(0 <= self.probability <= 1, "rand-augment: a probability of 0 to 1", self)
 
     def __call__(self, pictures: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
         from hwbench.data.picture_changes import OPERATIONS
@@ -328,4 +345,4 @@ class AugMix:
 
 def _need(fine: bool, expected: str, got: object) -> None:
     if not fine:
-        raise InvalidValue(f"transforms: expected {expected}, got {got}")
+        raise _NoTransform(expected, got)
