@@ -333,3 +333,15 @@ def test_lists_of_before_keep_their_meaning(tmp_path: Path) -> None:
         ("clip one.mp4", "stream=1", None),
         ("clip.mp4", "stream=1", None),
     }
+
+
+@pytest.mark.parametrize("behind", ["stream=x", "stream=12345", "stream=", "fps=25", "start_s=1.5"])
+def test_what_a_line_says_behind_its_label_is_a_stream(behind: str, tmp_path: Path) -> None:
+    touch(tmp_path, "clip.mp4", "clip one.mp4")
+    (tmp_path / "all.txt").write_text(f"clip.mp4 right\nclip.mp4 left {behind}\n")
+    with pytest.raises(InvalidFile) as raised:
+        read_list(tmp_path / "all.txt")
+    expected = "expected 'path label' with a space between, or 'path label stream=NUMBER'"
+    assert str(raised.value) == f"{tmp_path / 'all.txt'}:2: {expected}, got 'clip.mp4 left {behind}'"
+    (tmp_path / "all.txt").write_text(f"clip one.mp4 {behind}\nclip.mp4 {behind}\nmissing clip.mp4 n=3\n")
+    assert [video.label for video in read_list(tmp_path / "all.txt")] == [behind, behind, "n=3"]

@@ -11,6 +11,7 @@ of one kind in all lines. Blank lines and lines starting with ``#`` are skipped.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from hwbench.data.readers.sides import side_files
 from hwbench.errors import InvalidFile
 
 _ENDS = (".txt", ".csv")
-_STREAM = re.compile(r"stream=([0-9]{1,4})")
+_OPTION, _STREAM = re.compile(r"([a-z_]+)=.*"), re.compile(r"stream=([0-9]{1,4})")
 # Above this a number is no label but a mistake, such as a length in frames.
 _MOST_CLASSES = 100_000
 
@@ -69,7 +70,8 @@ def read_list(file: Path) -> tuple[ListedVideo, ...]:
             columns = {"path", "label"} <= set(re.split("[,;]", line.strip()))
             table = f"; a table: --data {shlex.quote(f'table:{file}')}" if columns else ""
             raise InvalidFile(
-                f"{file}:{number}: expected 'path label' with a space between, got {line.strip()[:80]!r}{table}"
+                f"{file}:{number}: expected 'path label' with a space between, or 'path label stream=NUMBER', "
+                f"got {line.strip()[:80]!r}{table}"
             )
         listed.append(video)
     if not listed:
@@ -84,12 +86,19 @@ def _lists(path: Path) -> list[Path]:
 
 
 def listed_video(folder: Path, line: str) -> ListedVideo | None:
-    """A line of a list; None where it has one word. ``stream=N`` is a label where the words before it are a file."""
+    """A line of a list; None where it has one word, or ``KEY=VALUE`` behind the label that is no ``stream=N``.
+
+    Where the words before it are a file, ``KEY=VALUE`` is the label. So it is with another key than ``stream`` where
+    the words before the label are none.
+    """
     name, _, last = line.strip().replace("\t", " ").rpartition(" ")
-    stream = _STREAM.fullmatch(last)
-    if stream and " " in name.strip() and not (folder / name.strip()).is_file():
-        name, _, label = name.strip().rpartition(" ")
-        return ListedVideo(folder / name.strip(), label_of(label), int(stream[1]))
+    option = _OPTION.fullmatch(last)
+    if option and " " in name.strip() and not os.path.isfile(folder / name.strip()):
+        path, _, label = name.strip().rpartition(" ")
+        if stream := _STREAM.fullmatch(last):
+            return ListedVideo(folder / path.strip(), label_of(label), int(stream[1]))
+        if option[1] == "stream" or os.path.isfile(folder / path.strip()):
+            return None
     return ListedVideo(folder / name.strip(), label_of(last)) if name.strip() else None
 
 
