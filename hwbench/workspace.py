@@ -34,6 +34,8 @@ NO_TRAININGS = "none"
 _OWN = (".", *PARTS[:3], STATE, f"{STATE}/cache", f"{STATE}/labs")
 # What a new workspace keeps out of git, as the checkout does: working state, runs, and times of this machine.
 _GITIGNORE = f"{STATE}/\nruns/\n# measured on this machine\nprofiles/local/*.csv\n"
+# The longest name of a file on Linux and macOS.
+NAME_BYTES = 255
 # Linux follows no more, either.
 _MOST_LINKS = 40
 # Folders in which Linux and macOS list the open files of a process.
@@ -272,9 +274,18 @@ def write_text(path: Path, text: str, mode: int = 0o666) -> None:
 def temporary_beside(path: Path) -> Path:
     """A name that no other process has, for a file that is to take the place of ``path``.
 
-    The number of a process does not do: containers on one volume have the same ones.
+    The number of a process does not do: containers on one volume have the same ones. Of a long name the end is left
+    out.
     """
-    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    ending = f".{secrets.token_hex(8)}.tmp"
+    return path.with_name(f".{cut_name(path.name, NAME_BYTES - 1 - len(ending))}{ending}")
+
+
+def cut_name(name: str, most_bytes: int) -> str:
+    """The name of a file without its last characters where it has more bytes than that."""
+    while len(name.encode(errors="replace")) > most_bytes:  # what is not UTF-8 counts as one byte each
+        name = name[:-1]
+    return name
 
 
 def write_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:

@@ -33,11 +33,12 @@ from hwbench.data.reencoding import REVISION, PreparedVideo, PrepareSettings, Pr
 from hwbench.errors import InvalidFile, InvalidValue, UsageError, WorkspaceError
 from hwbench.locks import try_flock
 from hwbench.units import format_bytes
-from hwbench.workspace import Workspace, write_text, writing
+from hwbench.workspace import NAME_BYTES, Workspace, cut_name, write_text, writing
 
 _LOCK = ".prepare.lock"
 _BEFORE = ".prepared.before.json"
 _VERSION = 1
+_VIDEO_ENDING = ".mp4"
 # What no line of a list holds: tabs, line ends as ``str.splitlines`` has them, and what is not UTF-8.
 _NOT_IN_LISTS = re.compile(r"[\t-\r\x1c-\x1e\x85\u2028\u2029\ud800-\udfff]")
 
@@ -103,7 +104,7 @@ def plan_videos(listing: DataListing, settings: PrepareSettings) -> list[Planned
             raise InvalidValue(f"{video.name}: has several classes, which no folder can say; leave such a set as it is")
         name = _NOT_IN_LISTS.sub("_", _stem(video)) if numbered else _stem(video)
         stem = f"{video.split}/{folders[listed.label]}/{name}"
-        ending = "" if settings.form == "frames" else ".mp4"
+        ending = "" if settings.form == "frames" else _VIDEO_ENDING
         planned.append(
             PlannedVideo(video, PurePosixPath(f"{_free(stem, names, taken)}{ending}"), key_of(video, settings))
         )
@@ -111,10 +112,15 @@ def plan_videos(listing: DataListing, settings: PrepareSettings) -> list[Planned
 
 
 def _free(stem: str, names: Counter[str], taken: set[str]) -> str:
-    """A name that no other video has, from now on taken: the stem, or the stem with a number from 2."""
+    """A name that no other video has, from now on taken: the stem, or the stem with a number from 2.
+
+    Of a long stem the end is left out.
+    """
+    folder, _, last = stem.rpartition("/")
     while True:
         names[stem] += 1
-        name = f"{stem}-{names[stem]}" if names[stem] > 1 else stem
+        number = f"-{names[stem]}" if names[stem] > 1 else ""
+        name = f"{folder}/{cut_name(last, NAME_BYTES - len(_VIDEO_ENDING) - len(number))}{number}"
         if name not in taken:
             taken.add(name)
             return name

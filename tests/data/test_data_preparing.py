@@ -549,6 +549,30 @@ def test_a_name_that_ends_like_a_copy_is_no_copy() -> None:
     assert [one.target.name for one in planned] == ["a.mp4", "a-2.mp4", "a-2-2.mp4", "a-3.mp4"]
 
 
+@pytest.mark.parametrize("form", ["videos", "frames"])
+@pytest.mark.parametrize("name", ["x" * 230, "x" * 251, "é" * 120 + "x"], ids=["230", "longest", "utf-8"])
+def test_a_name_of_any_length_that_a_file_has_is_kept(
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path, name: str, form: Form
+) -> None:
+    for label in ("run", "jump"):
+        for stem in (name, "0"):
+            make_video(f"clips/{label}/{stem}.mp4", count=5)
+    prepared = prepare(workspace, tmp_path / "clips", tmp_path / "out", PrepareSettings(form=form, short_side=32))
+    assert (sum(prepared.videos.values()), prepared.failed) == (4, [])
+    ending = "" if form == "frames" else ".mp4"
+    made = {path.name for path in (tmp_path / "out").glob("*/*/*")}
+    assert made == {f"{name}{ending}", f"0{ending}"}
+    assert {path.name for path in read_splits(tmp_path / "out").train.paths} <= made
+
+
+def test_of_a_name_that_is_too_long_with_another_ending_the_end_is_left_out() -> None:
+    paths = [Path(f"{stem}.ts") for stem in ("x" * 251 + "1", "x" * 251 + "2", "é" * 126, "x" * 251)]
+    videos = tuple(SplitVideo(ListedVideo(path, "run"), "train") for path in paths)
+    planned = plan_videos(DataListing("x", Path(), videos, ("run",), own_split=True), SMALL)
+    expected = ["x" * 251, "x" * 249 + "-2", "é" * 125, "x" * 249 + "-3"]
+    assert [one.target.stem for one in planned] == expected
+
+
 def test_finished_files_are_left_alone_and_changed_ones_made_again(
     workspace: Workspace, clips: Path, tmp_path: Path, make_video: MakeVideo
 ) -> None:
