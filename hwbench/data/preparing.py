@@ -37,6 +37,8 @@ from hwbench.workspace import NAME_BYTES, Workspace, cut_name, write_text, writi
 
 _LOCK = ".prepare.lock"
 _BEFORE = ".prepared.before.json"
+# Names of the classes of shards.
+CLASSES = "classes.txt"
 _VERSION = 1
 _VIDEO_ENDING = ".mp4"
 # What no line of a list holds: tabs, line ends as ``str.splitlines`` has them, and what is not UTF-8.
@@ -152,8 +154,10 @@ def prepare_data(
         UsageError: The folder holds something else.
         WorkspaceError: The folder cannot be written, or another process prepares it.
     """
-    planned, alphabetical = plan_videos(listing, settings), _is_alphabetical(out, listing)
+    planned = plan_videos(listing, settings)
     with PreparedFolder(out) as folder:
+        folder.leave_shards()
+        alphabetical = _is_alphabetical(out, listing)
         folder.keep_only({str(one.target) for one in planned})
         prepared = folder.prepare(planned, settings, jobs=jobs, time_limit_s=time_limit_s, progress=progress)
         prepared.notes = _write_classes(out, listing, planned, settings, alphabetical=alphabetical)
@@ -211,6 +215,13 @@ class PreparedFolder:
     def is_current(self, name: PurePosixPath) -> bool:
         """Whether what is finished was made, or found sound, by this revision."""
         return bool(self._finished[str(name)]["revision"] == REVISION)
+
+    def leave_shards(self) -> None:
+        """Before shards make room for class folders, forgets what was written of them: they have no class folders."""
+        if any("/" not in name and name.endswith(".tar") and (self.root / name).exists() for name in self._finished):
+            with writing(self.root):
+                for name in (PREPARED, _BEFORE, CLASSES):
+                    (self.root / name).unlink(missing_ok=True)
 
     def keep_only(self, targets: set[str]) -> None:
         """Removes what was made of videos that are no longer listed."""

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from hwbench.data.file_pool import FileFailure, FilePool
 from hwbench.data.listings import DataListing
 from hwbench.data.preparing import (
+    CLASSES,
     PlannedVideo,
     PreparedData,
     PreparedFolder,
@@ -96,7 +97,7 @@ def prepare_shards(
             videos[shard.videos[0].video.split] += tar.frames
             result.bytes += tar.bytes
             done += len(shard.videos)
-        write_text(out / "classes.txt", "".join(f"{name}\n" for name in listing.classes))
+        write_text(out / CLASSES, "".join(f"{name}\n" for name in listing.classes))
         result.videos = dict(videos)
         finish(workspace, listing, settings, result)
     return result

@@ -486,6 +486,25 @@ def test_a_folder_of_an_older_version_keeps_the_numbers_that_trainings_know(
     assert not (out / ".prepared.before.json").exists()
 
 
+@pytest.mark.parametrize("interrupted", [False, True])
+@pytest.mark.parametrize("form", ["videos", "frames"])
+def test_classes_keep_their_order_from_shards_to_folders_and_back(
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path, form: Form, interrupted: bool
+) -> None:
+    data, out, settings = own_classes(make_video, tmp_path), tmp_path / "out", PrepareSettings(form=form, short_side=32)
+    (data / "testlist01.txt").write_text("walk/v_walk_g02_c01.avi\n")
+    before = read_splits(data).train.classes
+    for _ in range(2):
+        listing = open_listing(workspace, str(data))
+        prepare_shards(workspace, listing, out, SMALL, shard_videos=2, jobs=0, time_limit_s=60)
+        assert read_splits(out).train.classes == before
+        if interrupted:
+            prepare_in_part(workspace, data, out, settings, 1)
+        assert prepare(workspace, data, out, settings).notes == ()
+        assert read_splits(out).train.classes == before
+        assert not (out / "classes.txt").exists()
+
+
 def test_numbers_that_lists_would_not_know_are_refused_before_the_work(workspace: Workspace, tmp_path: Path) -> None:
     videos = (SplitVideo(ListedVideo(Path("a.mp4"), "0"), "train"), SplitVideo(ListedVideo(Path("b.mp4"), "1"), "val"))
     listing = DataListing("x", tmp_path, videos, ("0", "1"), own_split=True)
