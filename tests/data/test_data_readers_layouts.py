@@ -982,3 +982,54 @@ def test_a_folder_of_videos_that_cannot_be_read_is_no_empty_one(tmp_path: Path, 
         read("folders", tmp_path)
     folder.chmod(0o755)
     assert str(raised.value) == f"{folder}: cannot be read (Permission denied)"
+
+
+@contextlib.contextmanager
+def locked(folder: Path, mode: int) -> Iterator[None]:
+    """As if somebody else's: 0o311 is to be entered and not to be listed, 0o600 not to be entered."""
+    folder.chmod(mode)
+    try:
+        with obeying_permissions():
+            yield
+    finally:
+        folder.chmod(0o755)
+
+
+def test_a_side_of_archives_that_cannot_be_read_is_no_missing_one(tmp_path: Path, copy: Copy) -> None:
+    for side in ("train", "val"):
+        (tmp_path / side).mkdir()
+        shutil.copy(copy("webdataset") / f"{side}-000000.tar", tmp_path / side / "0.tar")
+    with locked(tmp_path / "val", 0o311), pytest.raises(InvalidFile) as raised:
+        read("webdataset", tmp_path)
+    assert str(raised.value) == f"{tmp_path / 'val'}: cannot be read (Permission denied)"
+    (tmp_path / "lost+found").mkdir()
+    with locked(tmp_path / "lost+found", 0o000):
+        listing = read("webdataset", tmp_path)
+    assert (len(listing.train), len(listing.val or ())) == (4, 2)
+    assert listing.notes == (f"{tmp_path / 'lost+found'}: cannot be read (Permission denied); left out",)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "video"),
+    [
+        ("mmaction2", "videos_train/run", "videos_train/run/0.mp4"),
+        ("mmaction2_frames", "rawframes/run", "rawframes/run/0"),
+        ("frame_lists", "Charades_v1_rgb", "Charades_v1_rgb/V0"),
+    ],
+)
+def test_listed_videos_in_a_folder_that_cannot_be_entered_are_not_missing(
+    changed: Copy, name: str, folder: str, video: str
+) -> None:
+    root = changed(name)
+    with locked(root / folder, 0o600), pytest.raises(InvalidFile) as raised:
+        read(name.removesuffix("_frames").replace("_", "-"), root)
+    assert str(raised.value) == f"{root / video}: cannot be read (Permission denied)"
+
+
+@pytest.mark.parametrize("name", ["kinetics", "ucf101", "frames"])
+def test_a_folder_that_cannot_be_read_is_an_error_of_its_data_set(changed: Copy, name: str) -> None:
+    root = changed(name)
+    folder = min(path.parent for end in ("mp4", "avi", "jpg") for path in root.rglob(f"*.{end}"))
+    with locked(folder, 0o311), pytest.raises(InvalidFile) as raised:
+        read(name, root)
+    assert str(raised.value) == f"{folder}: cannot be read (Permission denied)"

@@ -10,10 +10,10 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.class_order import prepared_classes, without_folder
+from hwbench.data.readers.entries import refuse
 from hwbench.data.readers.media_index import ENDINGS
 from hwbench.data.readers.sides import TEST, TRAIN, VAL, side_of, side_of_word
 from hwbench.data.readers.sides import listed as in_words
@@ -169,7 +169,7 @@ def _videos_below(folder: Path) -> list[Path]:
     """
     found: list[Path] = []
     seen: set[tuple[int, int]] = set()
-    for root, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
+    for root, folders, files in os.walk(folder, onerror=refuse, followlinks=True):
         status = os.stat(root)
         if (status.st_dev, status.st_ino) in seen:
             folders.clear()
@@ -178,10 +178,6 @@ def _videos_below(folder: Path) -> list[Path]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         found += [path for name in files if not name.startswith(".") and _is_video(path := Path(root, name))]
     return sorted(found)
-
-
-def _refuse(error: OSError) -> NoReturn:
-    raise InvalidFile(f"{error.filename}: cannot be read ({error.strerror})") from error
 
 
 def _is_video(path: Path) -> bool:

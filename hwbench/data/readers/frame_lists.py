@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 from hwbench.data.images import FrameFolder, natural
 from hwbench.data.readers.annotations import find_file, first_row, frame_rate
 from hwbench.data.readers.base import ListedVideo, Listing, readers
+from hwbench.data.readers.entries import refuse
 from hwbench.data.readers.lists import class_names
 from hwbench.errors import InvalidFile
 from hwbench.printable import shown
@@ -67,7 +68,8 @@ class FrameLists:
         """Videos in the order of the lists; those that are not on the disk are left out and counted.
 
         Raises:
-            InvalidFile: A list is missing, a row does not parse, no row has a label, or no video is there.
+            InvalidFile: A list is missing, a row does not parse, no row has a label, a folder cannot be entered, or no
+                video is there.
         """
         files = [find_file(path, f"{side}.csv", below=_BELOW) for side in ("train", "val")]
         if files[0] is None or files[1] is None:
@@ -99,6 +101,8 @@ class FrameLists:
         roots = (self.prefix,) if self.prefix else ("", "Charades_v1_rgb", "frames")
         try:
             return next((root / one / name for one in roots if (root / one / name).is_dir()), None)
+        except PermissionError as error:
+            refuse(error)
         except OSError:  # a name that no folder can have
             return None
 

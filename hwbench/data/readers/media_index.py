@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hwbench.data.images import IMAGE_ENDINGS, FrameFolder, is_flow
 from hwbench.data.readers.base import ListedVideo, Part
+from hwbench.data.readers.entries import refuse
 from hwbench.errors import InvalidFile
 
 ENDINGS = (".3gp", ".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ogv", ".ts", ".webm", ".wmv")
@@ -28,6 +29,9 @@ class MediaIndex:
     Args:
         root: The folder; links are followed.
         fps: Frames a second of folders of images.
+
+    Raises:
+        InvalidFile: A folder cannot be read.
     """
 
     def __init__(self, root: Path, fps: Fraction = Fraction(30)) -> None:
@@ -107,21 +111,28 @@ class MediaIndex:
 
 
 def frame_folders(root: Path) -> list[Path]:
-    """Folders of images below a folder, sorted."""
+    """Folders of images below a folder, sorted; InvalidFile where a folder cannot be read."""
     return sorted(path for path, is_folder in _media(root) if is_folder)
 
 
 def _media(root: Path) -> Iterator[tuple[Path, bool]]:
-    """Videos below a folder, sorted within each, with whether they are folders of images."""
+    """Videos below a folder, sorted within each, with whether they are folders of images.
+
+    Raises:
+        InvalidFile: A folder cannot be read.
+    """
     seen: set[tuple[int, int]] = set()
     waiting = [root]
     while waiting:
         folder = waiting.pop()
-        status = folder.stat()
-        if (status.st_dev, status.st_ino) in seen:
-            continue
-        seen.add((status.st_dev, status.st_ino))
-        folders, videos, images = _content(folder, whole=folder == root)
+        try:
+            status = folder.stat()
+            if (status.st_dev, status.st_ino) in seen:
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            folders, videos, images = _content(folder, whole=folder == root)
+        except PermissionError as error:
+            refuse(error)
         waiting += [folder / name for name in sorted(folders, reverse=True)]
         yield from ((folder / name, False) for name in sorted(videos))
         if images and not folders and not videos and folder != root:

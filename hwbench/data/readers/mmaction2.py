@@ -17,6 +17,7 @@ from pathlib import Path
 from hwbench.data.images import IMAGE_ENDINGS, FrameFolder, is_flow
 from hwbench.data.readers.annotations import Row, choice, frame_rate, read_lines
 from hwbench.data.readers.base import ListedVideo, Listing, readers
+from hwbench.data.readers.entries import matching, refuse
 from hwbench.data.readers.lists import class_names
 from hwbench.data.readers.sides import TO_VALIDATE_ON
 from hwbench.errors import InvalidFile
@@ -48,7 +49,8 @@ class Mmaction2:
         """Videos in the order of the lines; those that are not on the disk are left out and counted.
 
         Raises:
-            InvalidFile: No list, a line that does not parse, or no video of any line is there.
+            InvalidFile: No list, a line that does not parse, a folder that cannot be read, or no video of any line is
+                there.
         """
         train, val = _files(path)
         missing: list[str] = []
@@ -112,9 +114,15 @@ class Mmaction2:
 
 
 def _exists(path: Path) -> bool:
-    """Whether something lies there; nothing does under names that no file can have."""
+    """Whether something lies there; nothing does under names that no file can have.
+
+    Raises:
+        InvalidFile: A folder on the way cannot be entered.
+    """
     try:
         return path.exists()
+    except PermissionError as error:
+        refuse(error)
     except (OSError, ValueError):
         return False
 
@@ -124,7 +132,7 @@ def _files(path: Path) -> tuple[Path, Path | None]:
     if path.is_file():
         beside = [path.with_name(path.name.replace("train", word)) for word in TO_VALIDATE_ON]
         return path, next((file for file in beside if file != path and file.is_file()), None)
-    train = sorted(file for file in path.glob("*train*.txt") if file.is_file())
+    train = [file for file in matching(path, "*train*.txt") if file.is_file()]
     if len(train) != 1:
         several = f"several ({', '.join(file.name for file in train)[:200]}); name the file" if train else "none"
         raise InvalidFile(f"{path}: expected a list *train*.txt of mmaction2, found {several}")

@@ -17,9 +17,10 @@ from pathlib import Path
 from hwbench.data.archives import ArchiveMember
 from hwbench.data.readers.annotations import read_lines
 from hwbench.data.readers.base import ListedVideo, Listing, readers
+from hwbench.data.readers.entries import matching
 from hwbench.data.readers.lists import class_names
 from hwbench.data.readers.media_index import ENDINGS
-from hwbench.data.readers.sides import TRAIN, VAL, parted, side_files, side_of_word
+from hwbench.data.readers.sides import TRAIN, VAL, parted, side_files, side_of, side_of_word
 from hwbench.data.readers.sides import listed as in_words
 from hwbench.data.readers.tar_index import TarMember, tar_members
 from hwbench.documents import read_json
@@ -52,15 +53,15 @@ class WebDataset:
         """Videos in the order of the archives and their members.
 
         Raises:
-            InvalidFile: No archive, one that cannot be read, a video without a label, or an archive of no side
-                where others have one.
+            InvalidFile: No archive, one or a side that cannot be read, a video without a label, or an archive of no
+                side where others have one.
         """
-        train, val = _shards(path)
+        train, val, notes = _shards(path)
         names = (path if path.is_dir() else path.parent) / "classes.txt"
         classes = tuple(row.text("line") for row in read_lines(names, "names of classes")) if names.is_file() else ()
         videos, others = self._videos(train, classes), self._videos(val, classes) if val else None
         labels = {label for video in (*videos, *(others or ())) for label in video.labels}
-        return Listing(videos, others, classes or class_names(labels, path))
+        return Listing(videos, others, classes or class_names(labels, path), notes=notes)
 
     def _videos(self, shards: Sequence[Path], classes: Sequence[str]) -> tuple[ListedVideo, ...]:
         listed: list[ListedVideo] = []
@@ -111,21 +112,28 @@ def _holds_archives_alone(folder: Path) -> bool:
     return not any(entry.suffix.lower() in ENDINGS or entry.is_dir() for entry in folder.iterdir())
 
 
-def _shards(path: Path) -> tuple[list[Path], list[Path]]:
-    """Archives for training, and those for validation if they are told apart."""
+def _shards(path: Path) -> tuple[list[Path], list[Path], tuple[str, ...]]:
+    """Archives for training, those for validation if they are told apart, and notes about what cannot be read."""
     if path.is_file():
-        return [path], []
-    archives = sorted([*path.glob("*.tar"), *path.glob("*/*.tar")])
+        return [path], [], ()
+    archives, notes = matching(path, "*.tar"), list[str]()
+    for folder in sorted(entry for entry in path.iterdir() if entry.is_dir()):
+        try:
+            archives += matching(folder, "*.tar")
+        except InvalidFile as error:
+            if side_of(folder.name):
+                raise
+            notes.append(f"{error}; left out")
     if not archives:
         raise InvalidFile(f"{path}: expected archives *.tar in it or in its folders, found none")
-    named = [(str(archive.relative_to(path)), archive) for archive in archives]
+    named = [(str(archive.relative_to(path)), archive) for archive in sorted(archives)]
     train, val, others = parted(path, named)
     if others:
         raise InvalidFile(
             f"{path}: expected one of the words train, val, test in the names of all archives or of none; "
             f"{in_words(others)} tell no side, others do"
         )
-    return train, val
+    return train, val, tuple(notes)
 
 
 def _samples(shard: Path) -> Iterator[tuple[TarMember, TarMember]]:
