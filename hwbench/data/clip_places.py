@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -77,6 +78,30 @@ def places_beside(source: VideoSource, root: Path | None) -> tuple[Path, ...]:
     """
     place = beside(source, root)
     return (place,) if root is None else (root / beside(source, None).parent.name / place.name, place)
+
+
+def shared_places(sources: Iterable[VideoSource], place_of: Callable[[VideoSource], Path | None]) -> dict[Path, str]:
+    """What two videos of one name would share, as ``root/0.csv`` of the clips ``0`` of two classes, with the fault.
+
+    Args:
+        sources: The videos; those in one place, as the streams of a file, are one.
+        place_of: Where lies what belongs to a video; None: there is nothing.
+    """
+    named: dict[str, dict[Path, VideoSource]] = {}
+    for source in sources:
+        place = beside(source, None)
+        named.setdefault(place.name, {}).setdefault(place, source)
+    users: dict[Path, list[str]] = {}
+    for videos in named.values():
+        for source in videos.values() if len(videos) > 1 else ():
+            if (shared := place_of(source)) is not None:
+                users.setdefault(shared, []).append(source.name)
+    return {
+        shared: f"{shared}: belongs to {names[0]} or to {names[1]}; give each its own, in a folder called "
+        "as that of the video, or rename the videos"
+        for shared, names in users.items()
+        if len(names) > 1
+    }
 
 
 def _without_ending(source: VideoSource) -> Path:

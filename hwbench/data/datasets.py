@@ -55,6 +55,9 @@ class TrainingClips(Dataset[Sample]):
         index: What is known of the files.
         decoder: Reads the videos.
         modalities: What is read of a clip.
+
+    Raises:
+        InvalidFile: Two videos would share readings, or files of flow.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class TrainingClips(Dataset[Sample]):
     ) -> None:
         self.videos, self.clip, self.transform, self.seed, self.policy = videos, clip, transform, seed, policy
         self.modalities = modalities
+        modalities.check(videos.source(index) for index in range(len(videos)))
         if modalities.flow is not None:
             check_followed(transform)
         self._cache = FrameCache(cache_bytes, index, decoder)
@@ -183,6 +187,9 @@ class TestClips(Dataset[Sample]):
         index: What is known of the files.
         decoder: Reads the videos.
         modalities: What is read of a clip.
+
+    Raises:
+        InvalidFile: Two videos would share readings, or files of flow.
     """
 
     __test__ = False  # not a test case, whatever pytest reads into the name
@@ -202,6 +209,7 @@ class TestClips(Dataset[Sample]):
     ) -> None:
         self.videos, self.clip, self.transform, self.clips, self.policy = videos, clip, transform, clips, policy
         self.modalities = modalities
+        modalities.check(videos.source(index) for index in range(len(videos)))
         self._cache = FrameCache(cache_bytes, index, decoder)
 
     @property

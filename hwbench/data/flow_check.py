@@ -11,7 +11,7 @@ from hwbench.data.media import VideoSource
 
 
 def with_flow(checked: CheckedData, stream: FlowStream) -> CheckedData:
-    """The check of a data set, with a finding for each readable video without enough files of flow.
+    """The check of a data set, with a finding for each readable video without enough files of flow of its own.
 
     Files are counted, and not read. Nothing is missing of flow that is computed.
 
@@ -22,6 +22,7 @@ def with_flow(checked: CheckedData, stream: FlowStream) -> CheckedData:
     files = stream.files()
     if files is None:
         return checked
+    shared = files.shared(video.source for video in checked.listing.videos)
     lacking: set[VideoSource] = set()
     findings = list(checked.findings)
     for video in checked.listing.videos:
@@ -29,7 +30,10 @@ def with_flow(checked: CheckedData, stream: FlowStream) -> CheckedData:
         if facts.get("error") or not facts.get("frames"):
             continue
         folder = files.folder(video.source)
-        cause = "no folder of flow with its name" if folder is None else folder.lacks(int(facts["frames"]))
+        if folder is None:
+            cause = "no folder of flow with its name"
+        else:
+            cause = shared.get(folder.folder, "") or folder.lacks(int(facts["frames"]))
         if cause:
             lacking.add(video.source)
             row = video.listed.row

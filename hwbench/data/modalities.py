@@ -8,6 +8,7 @@ there and damaged are failures, as unreadable videos are.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 
 from hwbench.data.audio import AudioWindow, read_sound
-from hwbench.data.clip_places import ClipPlace, places_beside
+from hwbench.data.clip_places import ClipPlace, places_beside, shared_places
 from hwbench.data.flow import FlowFolder
 from hwbench.data.flow_cache import FlowCache
 from hwbench.data.flow_views import FlowView
@@ -92,9 +93,17 @@ class Imu:
     spec: ImuSpec = field(default_factory=ImuSpec)
     folder: Path | None = None
 
+    def file(self, source: VideoSource) -> Path | None:
+        """The readings of a video; None where there are none."""
+        files = (one.with_name(f"{one.name}.csv") for one in places_beside(source, self.folder))
+        return next((one for one in files if one.exists()), None)
+
+    def shared(self, sources: Iterable[VideoSource]) -> dict[Path, str]:
+        """Files that two videos of one name would share, each with the fault."""
+        return {} if self.folder is None else shared_places(sources, self.file)
+
     def read(self, place: ClipPlace, view: FlowView, rng: np.random.Generator | None) -> Track:
-        files = (one.with_name(f"{one.name}.csv") for one in places_beside(place.source, self.folder))
-        file, count = next((one for one in files if one.exists()), None), self.spec.readings
+        file, count = self.file(place.source), self.spec.readings
         if file is None:
             return Track(torch.zeros(1, len(self.spec.columns), count), torch.zeros(1, count, dtype=torch.bool))
         try:
@@ -124,6 +133,15 @@ class FlowFiles:
         """The flow of a video; None where it has no folder, or one without any flow, as one of its images may be."""
         folders = (FlowFolder(one, self.across, self.down) for one in places_beside(source, self.root))
         return next((one for one in folders if one.has_any()), None)
+
+    def shared(self, sources: Iterable[VideoSource]) -> dict[Path, str]:
+        """Folders that two videos of one name would share, each with the fault."""
+
+        def place_of(source: VideoSource) -> Path | None:
+            flow = self.folder(source)
+            return None if flow is None else flow.folder
+
+        return {} if self.root is None else shared_places(sources, place_of)
 
 
 @dataclass(frozen=True)
@@ -162,6 +180,15 @@ class Modalities:
     flow: OpticalFlow | None = None
     audio: Audio | None = None
     imu: Imu | None = None
+
+    def check(self, sources: Iterable[VideoSource]) -> None:
+        """Raises InvalidFile where two of the videos would share readings, or files of flow."""
+        files = None if self.flow is None else self.flow.files
+        modalities = [one for one in (self.imu, files) if isinstance(one, Imu | FlowFiles)]
+        videos = list(sources) if modalities else []
+        for modality in modalities:
+            for fault in modality.shared(videos).values():
+                raise InvalidFile(fault)
 
     def tracks(
         self, place: ClipPlace, view: FlowView, views: int, rng: np.random.Generator | None = None

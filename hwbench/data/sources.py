@@ -20,6 +20,7 @@ from hwbench.data.flow_stream import FLOW_NORMALISATION, FlowTransform
 from hwbench.data.flow_views import check_followed
 from hwbench.data.generation import SPLITS, generate
 from hwbench.data.info_index import InfoIndex
+from hwbench.data.modalities import Modalities, OpticalFlow
 from hwbench.data.readers import Listing, Reader, read, reader_of, readers
 from hwbench.data.readers import get as get_reader
 from hwbench.data.reading import READING, Reading
@@ -223,11 +224,14 @@ def open_dataset(
 
     Raises:
         UnknownName: Neither a synthetic set nor an existing path, or no such decoder.
-        InvalidFile: A path whose folders or lists are not as they should be.
+        InvalidFile: A path whose folders or lists are not as they should be, or flow that belongs to two videos.
         MissingDependency: The decoder does not load.
         WorkspaceError: Decoded videos are to be kept, and the workspace cannot be written.
     """
     splits = splits or open_splits(workspace, data, seed=seed)
+    if reading.flow is not None and (files := reading.flow.files()) is not None:
+        both = (splits.train, splits.val)
+        Modalities(flow=OpticalFlow(files)).check(side.source(at) for side in both for at in range(len(side)))
     videos = splits.train if split == "train" else splits.val
     decoder = open_decoder(workspace, reading, len(splits.train) + len(splits.val))
     index, how = info_index(workspace), normalisation if reading.flow is None else FLOW_NORMALISATION

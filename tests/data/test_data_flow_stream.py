@@ -1,6 +1,7 @@
 """Optical flow in the place of pictures: what ``--modality`` says, and the clips that come of it."""
 
 import os
+import re
 import sys
 import time
 import types
@@ -22,7 +23,7 @@ from hwbench.data.images import FrameFolder
 from hwbench.data.sheets import show_videos
 from hwbench.data.sources import open_decoder
 from hwbench.data.transforms import ScaleJitter
-from hwbench.errors import InvalidValue, MissingDependency, VideoError
+from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, VideoError
 from hwbench.room import clean_cache
 from hwbench.spaces import resolve
 from hwbench.workspace import Workspace
@@ -230,6 +231,19 @@ def test_a_check_counts_the_files_of_flow(workspace: Workspace, tmp_path: Path) 
     assert [Path(one.video).parent.name for one in lacking] == ["right", "right"]
     assert all(one.failing and one.dropped for one in lacking)
     assert lacking[0].cause.endswith("6 .flo files, expected 7")
+
+
+def test_flow_of_one_video_is_not_shared_by_those_of_its_name(workspace: Workspace, tmp_path: Path) -> None:
+    for number in range(2):
+        for frame in range(FRAMES - 1):
+            write_flo(tmp_path / "flow" / str(number) / f"{frame}.flo", flow_of(frame, 1))
+    both = r"/flow/(\d): belongs to .*/\1\.mp4 or to .*/\1\.mp4; give each its own"
+    with pytest.raises(InvalidFile, match=both):
+        opened(workspace, flow=FlowStream(str(tmp_path / "flow")))
+    request = hwbench.CheckDataRequest(data=str(workspace.root / "clips"), modality=f"flow:{tmp_path / 'flow'}", jobs=0)
+    lacking = [one for one in hwbench.check_data(request, workspace=workspace).findings if one.kind == "no-flow"]
+    assert len(lacking) == 4
+    assert all(re.search(both, one.cause) for one in lacking)
 
 
 def test_a_check_asks_for_what_computes_flow(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

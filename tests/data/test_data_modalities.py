@@ -37,7 +37,7 @@ from hwbench.data.readers import get
 from hwbench.data.spec_augment import SpecAugment
 from hwbench.data.transforms import RandomResizedCrop, Resize, ScaleJitter, TrainTransform
 from hwbench.data.videos import VideoList, splits_of
-from hwbench.errors import InvalidValue, VideoError
+from hwbench.errors import InvalidFile, InvalidValue, VideoError
 
 RATE, FPS = 16000, 25
 CLIP = ClipSpec(8, span_s=0.8)
@@ -253,15 +253,34 @@ def test_files_with_an_exclamation_mark_have_readings_and_flow_of_their_own(film
 
 
 def test_readings_in_a_folder_of_their_own_are_those_of_the_class(films: Path, tmp_path: Path) -> None:
-    for number, label in enumerate(CLASSES):
+    for value, label in enumerate(CLASSES[:-1], start=1):
         (tmp_path / label).mkdir()
-        write_readings(tmp_path / label / "0.csv", np.full(200, number + 1))
+        for number in range(4):
+            write_readings(tmp_path / label / f"{number}.csv", np.full(200, value))
     for number in range(4):
         write_readings(tmp_path / f"{number}.csv", np.full(200, 9))
     dataset = training(films, Modalities(imu=Imu(IMU.spec, tmp_path)))
     for index, path in enumerate(dataset.videos.paths):
-        value = CLASSES.index(path.parent.name) + 1 if path.stem == "0" else 9
+        value = 9 if path.parent.name == CLASSES[-1] else CLASSES.index(path.parent.name) + 1
         assert dataset[index].tracks["imu"].values.unique().tolist() == [value]
+
+
+def test_what_belongs_to_one_video_is_not_shared_by_those_of_its_name(films: Path, tmp_path: Path) -> None:
+    for number in range(4):
+        write_readings(tmp_path / f"{number}.csv", np.full(200, 9))
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "flow_x_1.jpg").write_bytes(b"not looked at")
+    videos = read_splits(films).train
+    for modalities, ending in (
+        (Modalities(imu=Imu(IMU.spec, tmp_path)), r"\.csv"),
+        (Modalities(flow=OpticalFlow(FlowFiles(tmp_path))), ""),
+    ):
+        both = rf"/(\d){ending}: belongs to .*/dark-high/\1\.mp4 or to .*/\1\.mp4; give each its own"
+        with pytest.raises(InvalidFile, match=both):
+            TrainingClips(videos, CLIP, ScaleJitter((16, 16)), modalities=modalities)
+        with pytest.raises(InvalidFile, match=both):
+            TestClips(videos, CLIP, TestTransform((16, 16)), modalities=modalities)
+        TrainingClips(videos.subset([0, 0, 1]), CLIP, ScaleJitter((16, 16)), modalities=modalities)
 
 
 def test_sound_and_readings_end_with_the_part_that_is_labelled(tmp_path: Path) -> None:
