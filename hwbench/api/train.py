@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from hwbench.data import ClipSpec, FailurePolicy, Reading, Splits
+    from hwbench.data.decoders import Decoder
     from hwbench.specs import Network
     from hwbench.training import Checkpoint, FineTuning, Recipe, Resources, StartingWeights, Trained, TrainingProgress
     from hwbench.training.processes import World
@@ -316,7 +317,7 @@ def train_network(
             tensorboard=tensorboard,
             fresh=fresh,
             begins=begins,
-            progress=_told(listener, network.name),
+            progress=_told(listener, network.name, opened.training.decoder),
         )
     except WorkspaceError as error:
         if not (goes_on and begun_in(folder)):
@@ -402,15 +403,19 @@ def asked_clip(network: Network, span: str | None, stride: int | None) -> ClipSp
     return ClipSpec(network.input.t, span_s=network.span_s)
 
 
-def _told(listener: Listener, name: str) -> Callable[[TrainingProgress], None]:
-    """Passes each step of a training on, with the rate since the first one."""
+def _told(listener: Listener, name: str, decoder: Decoder) -> Callable[[TrainingProgress], None]:
+    """Passes each step of a training on, with the rate since the first one; says once where no more videos are kept."""
+    from hwbench.data.decoded_cache import refusal_of
+
     stage = f"train {_short(name)}"
     listener.progress(StageProgress(stage, 0, None))
-    began, first = 0.0, 0
+    began, first, refusal = 0.0, 0, ""
 
     def tell(at: TrainingProgress) -> None:
-        nonlocal began, first
+        nonlocal began, first, refusal
         listener.trained(at)
+        if not refusal and (refusal := refusal_of(decoder)):
+            listener.say(refusal)
         if not began:
             began, first = time.monotonic(), at.step
         steps, seconds = at.step - first, time.monotonic() - began

@@ -11,6 +11,7 @@ round. What other data and earlier runs left goes first.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -18,6 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
+
+import torch
 
 from hwbench.data.decoders import Decoder
 from hwbench.data.decoding import Frames, VideoInfo, check_indices
@@ -40,25 +43,32 @@ _FILLED = 0.9
 _TOTAL = "total.lock"
 
 
+def _shared_number() -> torch.Tensor:
+    """A 0 in memory that the processes of a loader share."""
+    number: torch.Tensor = torch.zeros((), dtype=torch.long).share_memory_()  # type: ignore[no-untyped-call]
+    return number
+
+
 @dataclass(frozen=True)
 class DecodedCache:
     """A decoder that keeps what another one decodes.
 
-    Where the folder cannot be written or locked, this process keeps nothing from then on, and decodes as without.
+    Where the folder cannot be written or locked, nothing is kept from then on, and videos are decoded as without.
 
     Attributes:
         decoder: Reads what is not kept.
         folder: Of the files.
         limit_bytes: What all files may take together, those being written included.
         videos: How many videos share that.
-        refusals: What the system said in this process when it did not let a video be kept.
+        refused: The number of the error with which the system did not let a video be kept, in this process or one that
+            the decoder was handed to; 0: none.
     """
 
     decoder: Decoder
     folder: Path
     limit_bytes: int
     videos: int
-    refusals: list[OSError] = field(default_factory=list, compare=False, repr=False)
+    refused: torch.Tensor = field(default_factory=_shared_number, compare=False, repr=False)
 
     @property
     def identity(self) -> str:
@@ -74,7 +84,7 @@ class DecodedCache:
         A video is kept with the probability 0.9 limit / (number of videos x its own size), by the digest in its name:
         the sum of what is kept is 0.9 of the limit at most, on average.
         """
-        if self.refusals:
+        if self.refused:
             return False
         num_bytes = file_bytes((info.num_frames, info.height, info.width, 3))
         drawn = int(file.stem[:12], 16) / 16**12
@@ -94,7 +104,7 @@ class DecodedCache:
         except FileNotFoundError:  # another process made room of it meanwhile
             pass
         except OSError as error:
-            self.refusals.append(error)
+            self.refused.fill_(error.errno or errno.EIO)
 
     def _file(self, source: VideoSource) -> Path | None:
         """Where the frames of a video are kept; None where it is no part of a file that can be told from others."""
@@ -133,6 +143,14 @@ class DecodedCache:
         with (self.folder / _TOTAL).open("a+") as counter:
             fcntl.flock(counter, fcntl.LOCK_EX)
             yield counter
+
+
+def refusal_of(decoder: Decoder) -> str:
+    """That a decoder keeps nothing any more, and why, in one line; empty: it does, or was not to keep anything."""
+    if not isinstance(decoder, DecodedCache) or not decoder.refused:
+        return ""
+    reason = os.strerror(int(decoder.refused))
+    return f"{decoder.folder}: cannot keep decoded videos ({reason}); each epoch decodes what is not there"
 
 
 class _CachedVideo(LazyVideo):

@@ -758,6 +758,16 @@ def test_decoded_videos_on_the_disk_change_no_step(workspace: Workspace, trained
     assert tested[0] == tested[1]
 
 
+def test_that_decoded_videos_cannot_be_kept_is_said_once(workspace: Workspace, tmp_path: Path) -> None:
+    here = make(tmp_path / "bench")
+    here.cache.mkdir(exist_ok=True)
+    (here.cache / "decoded").write_text("")
+    heard = Keeper()
+    hwbench.train(replace(REQUEST, decoded_cache="1GiB", data=str(workspace.root / VIDEOS)), heard, workspace=here)
+    reason = "(Not a directory); each epoch decodes what is not there"
+    assert heard.lines == [f"{here.cache / 'decoded'}: cannot keep decoded videos {reason}"]
+
+
 def test_a_decoder_that_is_not_installed_is_told(workspace: Workspace, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hwbench.data.decoders.torchcodec.is_installed", lambda: False)

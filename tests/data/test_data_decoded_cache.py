@@ -15,7 +15,7 @@ import torch
 from hwbench import room
 from hwbench.data import ClipSpec, Reading, TestClips, TrainingClips, open_dataset
 from hwbench.data.archives import ArchiveMember, MemorySource
-from hwbench.data.decoded_cache import DecodedCache
+from hwbench.data.decoded_cache import DecodedCache, refusal_of
 from hwbench.data.decoders import PYAV
 from hwbench.data.decoding import VideoFile, VideoInfo, probe, read_frames
 from hwbench.data.frame_file import file_bytes, read_frame_file, write_frame_file
@@ -310,7 +310,22 @@ def test_where_nothing_can_be_kept_videos_are_decoded_whole_once_at_most(
         for path in sorted(clips.rglob("*.mp4")):
             assert np.array_equal(read(cache, path, (3,)), read_frames(path, (3,)))
     assert decoder.frames == 20 + 29
-    assert len(cache.refusals) == 1
+    assert refusal_of(cache).startswith(f"{cache.folder}: cannot keep decoded videos (")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_refusal_is_known_where_the_batches_are_taken(clips: Path, workspace: Path, workers: int) -> None:
+    folder = workspace / ".hwbench" / "cache" / "decoded"
+    training = open_dataset(
+        Workspace(workspace), str(clips), split="train", size=(32, 32), clip=ClipSpec(4, stride=2), cache_bytes=0,
+        reading=Reading(decoded_cache_bytes=100 * VIDEO_BYTES),
+    )  # fmt: skip
+    assert refusal_of(training.decoder) == ""
+    folder.mkdir(parents=True)
+    (folder / "total.lock").mkdir()
+    for _ in Loader(training, workers=workers).batches(shuffled(8, 4, seed=0, epoch=0)):
+        pass
+    assert refusal_of(training.decoder).startswith(f"{folder}: cannot keep decoded videos (Is a directory); ")
 
 
 def test_long_videos_are_not_kept(clips: Path, cache: DecodedCache, monkeypatch: pytest.MonkeyPatch) -> None:
