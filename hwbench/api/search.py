@@ -77,7 +77,7 @@ def search(
     from hwbench.workspace import Workspace
 
     workspace = Workspace.at(workspace)
-    check_spelling(request)
+    check_spelling(request, workspace)
     ratios = for_minutes(request, workspace, listener)
     get(request.runtime).require_precision(Precision.parse(request.precision))
     if request.streaming:

@@ -11,24 +11,31 @@ from hwbench.api.search_request import SearchRequest
 from hwbench.api.study_data import StudyData
 from hwbench.errors import InvalidValue
 from hwbench.specs.tensor import CLIP_CHANNELS
+from hwbench.workspace import NO_TRAININGS
 
 if TYPE_CHECKING:
     from hwbench.spaces.protocols import NetworkSet
     from hwbench.workspace import Workspace
 
 
-def check_spelling(request: SearchRequest) -> None:
+def check_spelling(request: SearchRequest, workspace: Workspace) -> None:
     """Refuses an evaluator and a sampler that do not exist, before minutes are spent on counting networks.
 
     Raises:
-        InvalidValue: The study cannot be called so.
+        InvalidValue: The study cannot be called so; one that was begun so goes on.
         UnknownName: There is no such evaluator or sampler.
     """
+    from hwbench.spaces.begun import is_begun
     from hwbench.studies.evaluators import evaluators
     from hwbench.studies.settings import check_name
 
     if request.study is not None:
         check_name(request.study)
+    if request.study == NO_TRAININGS and not is_begun(workspace.studies / NO_TRAININGS):
+        raise InvalidValue(
+            f"--study {NO_TRAININGS}: --learn-from could not name it, for {NO_TRAININGS} stands for no trainings; "
+            "choose another name"
+        )
     if request.plan.evaluator not in evaluators:
         evaluators.get(request.plan.evaluator)
     if request.sampler != SearchRequest.sampler:  # its module loads Optuna

@@ -197,6 +197,15 @@ def test_no_trainings_stand_alone():
 
 def test_a_study_goes_on_with_its_data(search, workspace):
     source = str(prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8)))
+def test_no_new_study_has_the_name_that_stands_for_no_trainings(search, make_search, workspace):
+    with pytest.raises(InvalidValue, match=r"^--study none: --learn-from could not name it, for none stands for no"):
+        search(study="none", trials=4)
+    assert not (workspace.studies / "none").exists()
+    make_search("none").run(trials=4, measure=1)  # by an earlier version
+    assert read_result(workspace, "none").trials == 4
+    assert search(study="none", evaluator="entropy", sampler="tpe", trials=5).trials == 5
+
+
     search(study="mine", data=source, **SHORT)
     untyped, typed = Keeper(), Keeper()
     assert search(untyped, study="mine", **SHORT).settings.data == source
