@@ -35,7 +35,7 @@ class Guessing:
         clock_s: Wall time of the trials, as a clock on the wall has it; None: not stored.
         given_up: Further draws, which a pruner gave up; they count as worse than those with a score.
         among_trials_s: Wall time of such a training as trials ran, which may have had fewer threads than those of the
-            race: that of a trial, by its epochs; None: trials are no trainings, or of smaller clips.
+            race: that of a trial, by its epochs and the size of its clips; None: trials are no trainings.
     """
 
     trials_s: float
@@ -170,8 +170,15 @@ def _among_trials_s(result: StoredResult) -> float | None:
     settings, course = result.settings, result.course
     epochs = re.match(r"\d+", settings.effort)
     first = next((race.rounds[0] for race in result.races.values() if race.rounds), None)
-    if settings.evaluator not in TRAINING or SHARES.search(settings.effort) or not epochs or first is None:
+    clip = _clip_share(settings.effort)
+    if settings.evaluator not in TRAINING or not epochs or first is None or not 0 < clip <= 1:
         return None
     if course is None or not course.whole_s:
         return None
-    return course.whole_s * first.epochs / int(epochs[0])
+    return course.whole_s * first.epochs / int(epochs[0]) / clip
+
+
+def _clip_share(effort: str) -> float:
+    """What of a whole clip the trainings of trials see; those of races see it all."""
+    shares = dict(SHARES.findall(effort))
+    return float(shares.get("frames-share", 1)) * float(shares.get("resolution-share", 1)) ** 2

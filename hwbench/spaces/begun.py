@@ -33,7 +33,7 @@ _INTERPOLATED, _TRANSFERRED = "interpolated", "transferred from "
 # Limits in bytes: the option, and the setting.
 _SIZES = (("max-file-size", "max_file_bytes"), ("max-activations", "max_activation_bytes"))
 # Shares of the input that networks are trained on, in the effort of a study: the option, and its value.
-SHARES = re.compile(r", (frames-share|resolution-share) ([0-9.e-]+)")
+SHARES = re.compile(r", (frames-share|resolution-share) ([0-9]+(?:\.[0-9]+)?(?:e-[0-9]+)?)")
 # How long a supernet is trained, in the effort of a study that has one.
 _SUPERNET = re.compile(r"supernet of ([0-9]+) epochs")
 # What ``hwbench.api.learned`` says that a study begins from.

@@ -199,13 +199,22 @@ def test_trials_of_several_workers_took_their_time_by_the_clock(raced, stored, p
     [
         ("4 epochs", 24 + 24, "13 min 20 s each beside the trials and 10 s each beside the finalists"),
         ("2 epochs", 12 + 24, "26 min 40 s each beside the trials and 10 s each beside the finalists"),
-        ("4 epochs, frames-share 0.5", 1944, "10 s each"),
+        (
+            "4 epochs, frames-share 0.5",
+            12 + 24,
+            "26 min 40 s each beside the trials and 10 s each beside the finalists",
+        ),
+        (
+            "4 epochs, frames-share 0.5, resolution-share 0.5",
+            3 + 24,
+            "1 h 46 min each beside the trials and 10 s each beside the finalists",
+        ),
     ],
 )
 def test_trainings_of_trials_with_fewer_threads_than_finalists_are_not_counted_as_several(
     raced, stored, parse, effort, networks, each
 ):
-    """24 trials of 800 s; the finalists, of four epochs at first, took 10 s each, and came to 24 times that."""
+    """24 trials of 800 s; finalists, at first four epochs of whole clips, took 10 s each, and came to 24 times that."""
 
     def edit(values):
         values["settings"].update(evaluator="short-train", effort=effort)
