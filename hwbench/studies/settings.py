@@ -308,6 +308,10 @@ class Settings:
 
         return self.evaluator not in MODULES and not (stored.get("data") or stored.get("effort"))
 
+    def as_kept(self, stored: Mapping[str, object]) -> Settings:
+        """With the data that scores of a stored study rest on: on others, its networks race alone."""
+        return replace(self, data="", effort="") if self.goes_on_with_any_data(stored) else self
+
     def _rows_by_name(self, study: str) -> str:
         """``missing_rows`` of the settings like these whose default name this is; ``left out`` where it is of none."""
         _, _, device = study.rpartition("_from-")

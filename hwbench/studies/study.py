@@ -189,6 +189,7 @@ class Search:
             if lacking := sum(not one.is_predicted for one in scored):
                 self.watch.unpredicted(lacking)
             result = replace(
+                settings=self.settings.as_kept(study.user_attrs[SETTINGS]),
                 self._confirm(scored, len(finished_trials(study)), measure),
                 course=SearchCourse.of(study, measure, self.earlier.scores if self.earlier else ()),
                 given_up=tuple(given_up(study)),

@@ -220,7 +220,7 @@ def test_data_and_epochs_of_an_evaluator_of_others_are_kept(workspace, search):
         search(epochs=4)
     journal = workspace.studies / "own" / JOURNAL
     journal.write_text(journal.read_text().replace(json.dumps(mine), '""').replace('"3 epochs"', '""'))  # as of before
-    assert search(data=others, epochs=4).settings.data == others
+    assert search(data=others, epochs=4).settings.data == ""  # on which no score rests
 
 
 def test_networks_that_an_evaluator_of_others_scored_without_data_race_on_any(workspace, search):
@@ -233,6 +233,11 @@ def test_networks_that_an_evaluator_of_others_scored_without_data_race_on_any(wo
     again = search(data=videos(workspace, 2))  # it still goes on with any
     for later in (raced, again):
         assert [one.architecture for one in later.history] == [one.architecture for one in begun.history]
+        assert (later.settings.data, later.settings.effort) == ("", "")  # no score rests on what finalists saw
+    raced = search(data=mine, finalists=2, finalist_epochs=1, on_error="skip")
+    command = commands.search(read_result(workspace, "own"))
+    assert f" --data {mine} --finalists 2 --finalist-epochs 1 " in command
+    assert " --epochs " not in command
 
 
 def test_no_further_networks_are_scored_with_data_that_a_study_of_others_does_not_keep(workspace, search):
