@@ -94,7 +94,6 @@ class AdaptiveProfile:
         campaign: On the device.
         listener: Hears of every batch what came of it.
         update: Makes the table of a precision from the store.
-        begin: Is called once, before the first rows that are missing are measured.
         variants: Layouts that chosen blocks are measured in, too.
         fresh: Rows that this command has measured already, which are not measured again.
     """
@@ -104,36 +103,21 @@ class AdaptiveProfile:
     campaign: Campaign
     listener: Listener
     update: Callable[[Precision], TableUpdate]
-    begin: Callable[[Sequence[Workload]], None]
     variants: Sequence[str] = ()
     fresh: frozenset[Workload] = frozenset()
 
-    def run(self) -> tuple[CampaignResult, tuple[TableAccuracy, ...]]:
+    def run(self, begin: Callable[[Sequence[Workload]], None]) -> tuple[CampaignResult, tuple[TableAccuracy, ...]]:
         """Measures until each precision is as accurate as asked, or at the limit.
+
+        Args:
+            begin: Is called once, before the first rows that are missing are measured.
 
         Raises:
             DeviceError: The device is lost; what was measured until then is published.
             InfeasibleBudget: No network of the space is within the budget.
         """
-        from hwbench.api.campaigns import CampaignProgress
-        from hwbench.studies.profiling_walk import ProfilingWalk
-
-        self._progress: CampaignProgress = CampaignProgress(self.listener)
-        self._started, self._measured, self._left = time.monotonic(), 0, self.request.limit
-        self._courses = courses = [
-            _Course(
-                ProfilingWalk(
-                    self.space,
-                    precision,
-                    self.request.classes,
-                    budget_s=self.request.budget_s,
-                    networks=self.request.calibrate,
-                )
-            )
-            for precision in self.request.precisions
-        ]
+        courses, self._begin = self._begun(self.request.limit), begin
         try:
-            self._result = self.campaign.run(())
             self._measure_again(courses)
             while running := [course for course in courses if course.ended is None]:
                 for number, course in enumerate(running):
@@ -143,6 +127,36 @@ class AdaptiveProfile:
                 self.update(course.walk.precision).salvage(self.listener)
             raise
         return self._result, tuple(course.ended for course in courses if course.ended)
+
+    def standing(self) -> tuple[TableAccuracy, ...]:
+        """How good the tables are by now, where no row may be measured any more.
+
+        Raises:
+            InfeasibleBudget: No network of the space is within the budget.
+        """
+        courses = self._begun(0)
+        for course in courses:
+            self._step(course, ())
+        return tuple(course.ended for course in courses if course.ended)
+
+    def _begun(self, limit: int | None) -> list[_Course]:
+        """The courses of the precisions, before the first of at most so many rows."""
+        from hwbench.api.campaigns import CampaignProgress
+        from hwbench.studies.profiling_walk import ProfilingWalk
+
+        self._progress: CampaignProgress = CampaignProgress(self.listener)
+        self._started, self._measured, self._left = time.monotonic(), 0, limit
+        self._result = self.campaign.run(())
+        request = self.request
+        self._courses = [
+            _Course(
+                ProfilingWalk(
+                    self.space, precision, request.classes, budget_s=request.budget_s, networks=request.calibrate
+                )
+            )
+            for precision in request.precisions
+        ]
+        return self._courses
 
     def _measure_again(self, courses: Sequence[_Course]) -> None:
         """What is asked again of rows that are there: failed ones with ``--retry``, all with ``--remeasure``, the
@@ -233,7 +247,7 @@ class AdaptiveProfile:
         self.campaign.store.claim(wanted, self.campaign.target)
         missing = self.campaign.missing(wanted)
         if missing and not self._measured:
-            self.begin(missing)
+            self._begin(missing)
         measured = self.campaign.run(wanted, self._progress, limit=self._left, following=following)
         self._measured += measured.tried
         self._left = None if self._left is None else self._left - measured.tried

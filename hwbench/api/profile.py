@@ -268,34 +268,26 @@ def _profile_spaces(
         DeviceError: The device is lost; what was measured until then is published.
     """
     from hwbench.api.search_devices import SpaceListener
-    from hwbench.studies.profiling_walk import StopReason
 
     result, accuracies, tables = campaign.run(()), list[TableAccuracy](), tuple[Path, ...]()
     for number, space in enumerate(spaces):
         speaking = SpaceListener(listener, space.name, len(spaces))
         left = None if request.limit is None else request.limit - result.tried
-        if left == 0:
-            unmeasured = _Profiling(request, workspace, campaign, speaking, space)
-            for path in tables:
-                table = replace(unmeasured.accuracy(path), space=space.name)
-                accuracies.append(table)
-                rows = f"{table.precision}: {table.rows} of {table.rows_of_space} rows"
-                if table.stopped == StopReason.LIMIT:
-                    rows += f"; --limit {request.limit} reached, {request.going_on} goes on"
-                speaking.say(rows)
-            continue
-        _tell_few_networks(request, space, speaking)
-        _tell_no_layouts(request, space, variants, speaking)
         fresh = frozenset(row.workload for row in result.ok)
-        profiling = _Profiling(replace(request, limit=left), workspace, campaign, speaking, space, fresh)
         try:
-            measured, of_space = profiling.run(variants)
+            if left == 0:
+                of_space = _Profiling(request, workspace, campaign, speaking, space, fresh).standing(variants, tables)
+            else:
+                _tell_few_networks(request, space, speaking)
+                _tell_no_layouts(request, space, variants, speaking)
+                profiling = _Profiling(replace(request, limit=left), workspace, campaign, speaking, space, fresh)
+                measured, of_space = profiling.run(variants)
+                result, tables = result.plus(measured), profiling.publish()
         except InfeasibleBudget as error:
             if number == len(spaces) - 1 and not tables:
                 raise
             speaking.say(str(error))
             continue
-        result, tables = result.plus(measured), profiling.publish()
         accuracies += [replace(one, space=space.name) for one in of_space]
     return result, tuple(accuracies), tables
 
@@ -357,11 +349,7 @@ class _Profiling:
             begin_occasion(*place, missing, self.request.precisions, watch, self.request.variant)
 
         if self.adaptive:
-            request, campaign = self.request, self.campaign
-            course = AdaptiveProfile(
-                request, self.space, campaign, self.listener, self._update, begin, variants, self.fresh
-            )
-            result, accuracies = course.run()
+            result, accuracies = self._chosen(variants).run(begin)
             end_occasion(*place, time.monotonic() - started, self.request.precisions, watch, self.request.variant)
             return result, accuracies
         workloads = _workloads(self.request, self.space, variants)
@@ -379,6 +367,25 @@ class _Profiling:
         end_occasion(*place, time.monotonic() - started, self.request.precisions, watch, self.request.variant)
         return result, tuple(self.accuracy(path, left) for path in self.publish())
 
+    def standing(self, variants: Sequence[str], tables: Sequence[Path]) -> tuple[TableAccuracy, ...]:
+        """How good the tables are where other spaces have used up the limit, which is told; nothing is measured."""
+        from hwbench.studies.profiling_walk import StopReason
+
+        if self.adaptive:
+            return self._chosen(variants).standing()
+        request, workloads = self.request, _workloads(self.request, self.space, variants)
+        left = [*self._lacking(workloads), *(self._to_remeasure(workloads, 0)[1] if request.remeasure else ())]
+        accuracies = tuple(self.accuracy(path, left) for path in tables)
+        for table in accuracies:
+            reached = f"; --limit {request.limit} reached, {request.going_on} goes on"
+            limited = reached if table.stopped == StopReason.LIMIT else ""
+            self.listener.say(f"{table.precision}: {table.rows} of {table.rows_of_space} rows{limited}")
+        return accuracies
+
+    def _chosen(self, variants: Sequence[str]) -> AdaptiveProfile:
+        place = (self.request, self.space, self.campaign, self.listener)
+        return AdaptiveProfile(*place, self._update, variants, self.fresh)
+
     def publish(self) -> tuple[Path, ...]:
         """The tables as the store has them now."""
         updates = [self._update(precision) for precision in self.request.precisions]
@@ -395,16 +402,16 @@ class _Profiling:
 
     def _all(
         self, workloads: Sequence[Workload], later: Sequence[Workload], variants: Sequence[str]
-    ) -> tuple[CampaignResult, Sequence[Workload] | None]:
-        """Every row that is asked for, up to the limit; and those that the limit leaves to another command, None where
-        they are not known."""
+    ) -> tuple[CampaignResult, Sequence[Workload]]:
+        """Every row that is asked for, up to the limit; and those that the limit leaves to another command: where it is
+        not known which are within the budget, all that the space lacks."""
         limit = self.request.limit
         result, left = self._measure(workloads, limit)
         if self.request.budget is None:
             return result, [*left, *later]
         limit = None if limit is None else limit - result.tried
-        if limit == 0:
-            return result, None
+        if limit == 0 and left:
+            return result, [*later, *self._lacking(workloads)]
         known = set(workloads)
         within = [workload for workload in self._within_budget(variants) if workload not in known]
         if self.request.remeasure:
@@ -431,13 +438,16 @@ class _Profiling:
         by_age = self.campaign.by_age(one for one in workloads if one in known)
         return (by_age, []) if limit is None else (by_age[:limit], by_age[limit:])
 
-    def accuracy(self, path: Path, left: Sequence[Workload] | None = None) -> TableAccuracy:
+    def _lacking(self, workloads: Sequence[Workload]) -> list[Workload]:
+        """Which of some workloads, and of the rows of the space where these are asked for, are missing."""
+        classes, precisions = self.request.classes, () if self.request.networks_only else self.request.precisions
+        parts = [part for precision in precisions for part in self.space.parts(precision, num_classes=classes)]
+        return self.campaign.missing(dict.fromkeys([*workloads, *parts]))
+
+    def accuracy(self, path: Path, left: Sequence[Workload]) -> TableAccuracy:
         """How good a table is whose rows were not chosen, by its calibration networks.
 
-        Args:
-            path: The table.
-            left: What the limit leaves to another command, of any precision; None: what the space, whose networks alone
-                may be asked for, lacks.
+        ``left`` is what the limit leaves to another command, of any precision.
         """
         from hwbench.latency import LatencyTable, rows_of_space
         from hwbench.studies.profiling_walk import StopReason, whole_accuracy
@@ -446,9 +456,6 @@ class _Profiling:
         parts = list(self.space.parts(table.precision, num_classes=self.request.classes))
         table = rows_of_space(table, parts)
         rows = sum(part in table for part in parts)
-        if left is None:
-            asked = _workloads(self.request, self.space, ()) if self.request.networks_only else parts
-            left = self.campaign.missing(asked)
         limited = self.request.limit is not None and any(one.precision is table.precision for one in left)
         stopped = StopReason.LIMIT if limited else StopReason.ROWS
         return TableAccuracy.of(table.precision, (rows, len(parts)), whole_accuracy(table, self.space), stopped)

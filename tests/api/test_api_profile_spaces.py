@@ -12,6 +12,7 @@ from hwbench.errors import InfeasibleBudget, InvalidValue, UnknownName
 from hwbench.latency import LatencyTable, Role, rows_of_space, table_path
 from hwbench.spaces import load_space
 from hwbench.specs import Outcome, Precision
+from hwbench.studies.profiling_plan import first_workloads
 from hwbench.testing.listeners import Keeper
 from hwbench.testing.small_spaces import SMALL_SPACES, add_small_spaces
 from hwbench.workspace import Workspace
@@ -115,6 +116,48 @@ def test_a_space_that_lacks_nothing_is_not_stopped_by_the_limit_of_another(works
     assert (profile.ok, [one.stopped for one in profile.accuracies]) == (4, ["rows", "rows"])
     assert any(line.startswith(f"{NAMES[1]}: int8: ") for line in ears.lines)
     assert not any("--limit 4 reached" in line for line in ears.lines)
+
+
+def test_calibration_networks_that_a_limit_leaves_to_another_command_are_told(workspace, fake):
+    hwbench.profile(hwbench.ProfileRequest(**REQUEST, calibrate=0), workspace=workspace)
+    ears, request = Keeper(), hwbench.ProfileRequest(**REQUEST, calibrate=4, limit=4)
+    profile = hwbench.profile(request, ears, workspace=workspace).devices[0]
+    assert (profile.ok, [one.stopped for one in profile.accuracies]) == (4, ["rows", "limit"])
+    rows = profile.accuracies[1].rows_of_space
+    assert f"{NAMES[1]}: int8: {rows} of {rows} rows; --limit 4 reached, the same command goes on" in ears.lines
+
+
+def test_rows_that_a_limit_leaves_to_the_next_remeasuring_are_told_of_the_last_space_too(workspace, fake):
+    request = hwbench.ProfileRequest(**REQUEST, calibrate=4, networks_only=True)
+    hwbench.profile(request, workspace=workspace)
+    profile = hwbench.profile(replace(request, remeasure=True, limit=4), workspace=workspace).devices[0]
+    assert (profile.ok, [one.stopped for one in profile.accuracies]) == (4, ["rows", "limit"])
+
+
+def test_a_space_whose_table_is_as_good_as_asked_is_not_stopped_by_the_limit_of_another(workspace, fake):
+    """The rows of x3d-mini are chosen: its others are filled in, and not missing."""
+    chosen = hwbench.ProfileRequest(**REQUEST | {"space": "x3d-mini"}, accuracy="10%")
+    (alone,) = hwbench.profile(chosen, workspace=workspace).devices[0].accuracies
+    request = replace(chosen, space=f"{NAMES[0]},x3d-mini")
+    profile = hwbench.profile(replace(request, limit=3), workspace=workspace).devices[0]
+    assert (profile.ok, [one.stopped for one in profile.accuracies]) == (3, ["limit", "accuracy"])
+    assert profile.accuracies[1] == alone
+
+
+def test_within_a_budget_a_limit_that_is_used_up_exactly_leaves_what_may_be_within_it(workspace, fake):
+    space, request = load_space(workspace, NAMES[0]), REQUEST | {"space": NAMES[0], "budget": "0.1ms"}
+    first, more = (first_workloads(space, INT8, 8, count) for count in (4, 6))
+    ears = Keeper()
+    asked = hwbench.ProfileRequest(**request, calibrate=4, limit=len(first))
+    (found,) = hwbench.profile(asked, ears, workspace=workspace).devices[0].accuracies
+    assert found.stopped == "limit"
+    assert "--limit reached, the same command goes on" in ears.lines
+    hwbench.profile(replace(asked, limit=None), workspace=workspace)
+    measured = {row.workload for row in table_of(workspace)}
+    asked = hwbench.ProfileRequest(**request, calibrate=6, limit=len({*more} - measured))
+    profile = hwbench.profile(asked, workspace=workspace).devices[0]
+    (found,) = profile.accuracies
+    assert (profile.ok, found.stopped, found.rows < found.rows_of_space) == (asked.limit, "rows", True)
 
 
 def test_a_limit_of_several_spaces_names_what_is_left_of_each(workspace, fake):
