@@ -21,6 +21,10 @@ SYNTHETIC_DATA = "synthetic"
 # a longer race (experiment 032). Whole trainings of half the length find what learns fast (experiment 031).
 TRAINED_TRIALS, TRAINED_EPOCHS, TRAINED_FINALISTS = 24, 12, 2
 ASHA, NO_PRUNER = "asha", "none"
+# Passes of the one training of all networks within a budget.
+SUPERNET_EPOCHS = 30
+# Whose accuracy a race is about: that of the trained network, or of its int8 file.
+FINALIST_SCORES = ("fp32", "int8")
 # Of evaluators that train nothing, whose networks cost a second at most.
 TRIALS = 64
 # Where the time of a study says how many networks are scored.
@@ -38,6 +42,9 @@ class ScorePlan:
         epochs: Of a training, for evaluators that train.
         finalists: Networks that race in the end; 0: none.
         pruner: Which networks are given up on the way (``hwbench.studies.pruning``), or ``none``.
+        finalist_epochs: Of the first round of a race.
+        finalist_score: One of ``FINALIST_SCORES``.
+        supernet_epochs: Of the training of a supernet.
     """
 
     evaluator: str
@@ -46,6 +53,9 @@ class ScorePlan:
     epochs: int
     finalists: int
     pruner: str = NO_PRUNER
+    finalist_epochs: int = TRAINED_EPOCHS
+    finalist_score: str = FINALIST_SCORES[0]
+    supernet_epochs: int = SUPERNET_EPOCHS
 
     @classmethod
     def of(cls, request: SearchRequest) -> ScorePlan:
@@ -61,6 +71,9 @@ class ScorePlan:
             request.epochs or TRAINED_EPOCHS,
             (TRAINED_FINALISTS if trains else 0) if request.finalists is None else request.finalists,
             request.pruner or NO_PRUNER,
+            request.finalist_epochs or TRAINED_EPOCHS,
+            request.finalist_score or FINALIST_SCORES[0],
+            request.supernet_epochs or SUPERNET_EPOCHS,
         )
 
     @property
@@ -94,7 +107,7 @@ def _default(request: SearchRequest) -> str:
 def going_on(request: SearchRequest, stored: Mapping[str, object]) -> SearchRequest:
     """A request, with the evaluator, the data, the epochs and the pruner of a stored study where it leaves them open.
 
-    So are the trainings that it began from.
+    So are the trainings that it began from, and the epochs of its supernet.
 
     Args:
         request: What is asked for.
@@ -116,6 +129,24 @@ def going_on(request: SearchRequest, stored: Mapping[str, object]) -> SearchRequ
     epochs = re.match(r"([1-9][0-9]{0,5}) epochs", str(effort))
     if request.epochs is None and (request.trains or request.plan.of_others) and epochs:
         request = replace(request, epochs=int(epochs[1]))
+    shared = re.fullmatch(r"supernet of ([1-9][0-9]{0,5}) epochs", str(effort))
+    if request.supernet_epochs is None and request.plan.evaluator == evaluator and shared:
+        request = replace(request, supernet_epochs=int(shared[1]))
     if request.pruner is None and stored:
         request = replace(request, pruner=str(stored.get("pruner") or NO_PRUNER))
+    return request
+
+
+def racing_as_asked(request: SearchRequest, asked: Mapping[str, str]) -> SearchRequest:
+    """A request, with the epochs and the score of a race that a study was asked for last, where it leaves them open.
+
+    Args:
+        request: What is asked for.
+        asked: Options of the last command of the study (``hwbench.spaces.begun.asked_options``).
+    """
+    epochs, score = asked.get("finalist-epochs", ""), asked.get("finalist-score")
+    if request.finalist_epochs is None and re.fullmatch(r"[1-9][0-9]{0,5}", epochs):
+        request = replace(request, finalist_epochs=int(epochs))
+    if request.finalist_score is None and score in FINALIST_SCORES:
+        request = replace(request, finalist_score=score)
     return request

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.requests import option, request
-from hwbench.api.search_request import SUPERNET_EPOCHS
+from hwbench.api.score_plan import SUPERNET_EPOCHS
 from hwbench.api.train_request import ON_ERROR, RAISE
 from hwbench.errors import InvalidFile, InvalidValue, NotMeasured, UnknownName
 from hwbench.registry import suggest

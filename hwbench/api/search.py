@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from dataclasses import replace
 from functools import partial
@@ -12,7 +13,7 @@ from hwbench.api.learned import seen
 from hwbench.api.learning import coming_with, learn_from
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.prediction import measuring
-from hwbench.api.score_plan import LEARNED, NO_PRUNER, WITH_DATA, WITHOUT_DATA, going_on
+from hwbench.api.score_plan import LEARNED, NO_PRUNER, WITH_DATA, WITHOUT_DATA, going_on, racing_as_asked
 from hwbench.api.search_checks import check_clips, check_modality, check_names, check_spelling
 from hwbench.api.search_devices import device_budgets, front_within, predictors, with_rows_of_study
 from hwbench.api.search_effects import check_effects
@@ -72,6 +73,7 @@ def search(
     """
     from hwbench.runtimes import get
     from hwbench.spaces import open_spaces
+    from hwbench.spaces.begun import ASKED, BEGUN_FROM
     from hwbench.specs import Precision
     from hwbench.studies.stored_settings import stored_settings
     from hwbench.workspace import Workspace
@@ -113,6 +115,7 @@ def search(
         tell_predictions(one, settings, listener, of_device=len(known) > 1)
     tell_feasible([*smaller, feasible], settings, listener)
     request = _racing_again(request, workspace, name if stored else None, learned, listener)
+    kept = {BEGUN_FROM: begun_with.to_text() if begun_with else "", ASKED: json.dumps(request.asked, indent=1)}
     check_names(workspace, request, listener)  # loads Optuna and torch, which an impossible budget does not wait for
 
     from hwbench.studies.evaluators import get as get_evaluator
@@ -175,7 +178,7 @@ def search(
             channels=data.channels,
             named=request.named,
             learned=left_out,
-            begun_from=begun_with.to_text() if begun_with else "",
+            kept=kept,
         )
 
     def again(before: Search) -> tuple[Search, Sequence[DevicePredictors]]:
@@ -318,6 +321,8 @@ def _racing_again(
     """
     from hwbench.reports.result import read_result
 
+    if study is not None:
+        request = _as_asked(request, workspace, study, listener)
     racing = _racing_on(request, workspace, learned)
     if study is None or request.data is not None or request.reads or not request.plan.finalists:
         return racing
@@ -330,6 +335,17 @@ def _racing_again(
         return racing
     listener.say(f"study {study} races on the data of its last race, --data {shlex.quote(data)}")
     return replace(request, data=data, evaluator=request.plan.evaluator)
+
+
+def _as_asked(request: SearchRequest, workspace: Workspace, study: str, listener: Listener) -> SearchRequest:
+    """The request, with the epochs and the score of the last race of a study; says where these are not the defaults."""
+    from hwbench.spaces.begun import asked_options
+
+    asked = racing_as_asked(request, asked_options(workspace.studies / study))
+    if asked.plan.finalists and asked.plan != request.plan:
+        how = f"--finalist-epochs {asked.plan.finalist_epochs} --finalist-score {asked.plan.finalist_score}"
+        listener.say(f"study {study} races as it was asked for last, with {how}")
+    return asked
 
 
 def _is_folder(source: str) -> bool:
@@ -377,7 +393,7 @@ def _supernet(
     assert isinstance(feasible, FeasibleSet)  # a request refuses anything else
     note = study / _SUPERNET_NOTE
     begun = note.read_text().strip() if note.is_file() else ""
-    supernet = StudySupernet(workspace, data, feasible, request.supernet_epochs, request.seed, listener, begun)
+    supernet = StudySupernet(workspace, data, feasible, request.plan.supernet_epochs, request.seed, listener, begun)
     supernet.prepare()
     if not begun:
         with writing(study):
@@ -407,13 +423,13 @@ def _race(
 
     if not request.plan.finalists:
         return None
-    if request.finalist_score == INT8 and request.runtime not in exporting():
+    if request.plan.finalist_score == INT8 and request.runtime not in exporting():
         raise InvalidValue(
             f"--finalist-score int8: runtime {request.runtime!r} writes no int8 file; use --runtime {DEFAULT}"
         )
     folder, watch = workspace.studies / study, race_watch(listener, data.source)
     train = StudyFinalists(
-        workspace, folder, data, space, request.finalist_epochs, request.finalist_score, request.seed,
+        workspace, folder, data, space, request.plan.finalist_epochs, request.plan.finalist_score, request.seed,
         request.runtime, listener,
     )  # fmt: skip
     workers, ahead = _workers(request), None

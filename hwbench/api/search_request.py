@@ -9,8 +9,10 @@ from hwbench.api.prediction import INTERPOLATE, INTERPOLATE_FLAGS, TRANSFER, che
 from hwbench.api.reading import DECODER, DECODER_HELP, MODALITY_HELP, RGB
 from hwbench.api.requests import changed, option, request
 from hwbench.api.score_plan import (
+    FINALIST_SCORES,
     LEARNED,
     NO_PRUNER,
+    SUPERNET_EPOCHS,
     TRAINED_EPOCHS,
     TRAINED_FINALISTS,
     TRAINED_TRIALS,
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
 
 # Its networks inherit what was trained once.
 SUPERNET = "supernet"
-# Passes of the one training of all networks within a budget.
-SUPERNET_EPOCHS = 30
 # Evaluators that look at pictures, whatever a network is trained on later.
 PICTURES_ALONE = (SUPERNET, "zero-cost")
 
@@ -143,10 +143,11 @@ class SearchRequest:
         "short-train try the best networks of them first, and repeat none; those on other data count "
         "as far as trials agree.",
     )
-    supernet_epochs: int = option(
-        default=SUPERNET_EPOCHS,
+    supernet_epochs: int | None = option(
+        default=None,
         min=1,
-        help="For supernet: epochs of the one training of all networks within the budget.",
+        help="For supernet: epochs of the one training of all networks within the budget; default: those of the study, "
+        f"else {SUPERNET_EPOCHS}.",
     )
     classes: int | None = option(default=None, min=1, help="Classes of the heads; default: those profiled.")
     runtime: str = option(default="executorch", help="executorch, litert, onnx, openvino, torch or torchscript.")
@@ -156,15 +157,17 @@ class SearchRequest:
         help="Networks that race: the best ones, trained in rounds and compared by video until one is left; 0: none; "
         f"default: {TRAINED_FINALISTS} with curve and short-train, else 0.",
     )
-    finalist_epochs: int = option(
-        default=TRAINED_EPOCHS,
+    finalist_epochs: int | None = option(
+        default=None,
         min=1,
-        help="With --finalists: epochs of the first round; each further one has twice as many.",
+        help="With --finalists: epochs of the first round; each further one has twice as many; default: those of the "
+        f"study's last race, else {TRAINED_EPOCHS}.",
     )
-    finalist_score: str = option(
-        default="fp32",
-        choices=("fp32", "int8"),
-        help="With --finalists: accuracy of the trained network, or of its int8 file.",
+    finalist_score: str | None = option(
+        default=None,
+        choices=FINALIST_SCORES,
+        help="With --finalists: accuracy of the trained network, or of its int8 file; default: that of the study's "
+        f"last race, else {FINALIST_SCORES[0]}.",
     )
     workers: int = option(
         default=1,
@@ -203,7 +206,7 @@ class SearchRequest:
         check_confidence(self.confidence, "--confidence")
         if self.streaming and self.sustained:
             raise InvalidValue("--streaming: no ratio of minutes is known of single frames; leave out --sustained")
-        if self.streaming and self.finalist_score != "fp32":
+        if self.streaming and self.plan.finalist_score != FINALIST_SCORES[0]:
             raise InvalidValue(
                 "--streaming: finalists are compared as causal networks on whole clips; leave out --finalist-score"
             )
@@ -389,6 +392,19 @@ class SearchRequest:
         return ScorePlan.of(self)
 
     @property
+    def asked(self) -> dict[str, str]:
+        """Options that are no settings of a study and that its folder keeps, by name, as they are typed."""
+        plan = self.plan
+        options = {
+            "time": self.time,
+            "trials": self.trials,
+            "finalists": plan.finalists or self.finalists,
+            "finalist-epochs": plan.finalist_epochs,
+            "finalist-score": plan.finalist_score,
+        }
+        return {name: str(value) for name, value in options.items() if value is not None}
+
+    @property
     def trains(self) -> bool:
         """Whether networks are scored by training them."""
         return self.plan.trains
@@ -413,7 +429,7 @@ class SearchRequest:
     def effort(self) -> str:
         """How long is trained, as a study keeps it; empty where nothing is."""
         if self.plan.evaluator == SUPERNET:
-            return f"supernet of {self.supernet_epochs} epochs"
+            return f"supernet of {self.plan.supernet_epochs} epochs"
         return str(self.fidelity) if self.trains or (self.plan.of_others and self.keeps_data) else ""
 
     def settings(

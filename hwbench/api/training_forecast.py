@@ -172,7 +172,7 @@ class TrainingForecast:
         each = f" within each of {self.races} budgets" if self.races > 1 else ""
         finalists = _finalists(self.request, self.feasible)
         told = f"{joined} the race of the best {finalists}{each} at most {format_duration(seconds)}"
-        if self.request.finalist_score == "int8":
+        if self.request.plan.finalist_score == "int8":
             return f"{told}, and the int8 files of {finalists} finalists besides"
         return told
 
@@ -203,7 +203,7 @@ class TrainingForecast:
     def _races_s(self, epoch_s: float) -> float:
         """Seconds of all races, whose trainings see whole clips."""
         finalists = _finalists(self.request, self.feasible)
-        epochs = race_epochs(finalists, self.request.finalist_epochs, self.request.workers)
+        epochs = race_epochs(finalists, self.request.plan.finalist_epochs, self.request.workers)
         return self.races * epochs * epoch_s / _clip_share(self.request)
 
 
@@ -214,7 +214,7 @@ def time_limit(request: SearchRequest, feasible: NetworkSet, *, races: int) -> T
     if request.time_s is None:
         return None
     finalists = _finalists(request, feasible) if request.trains else 0
-    epochs = races * race_epochs(finalists, request.finalist_epochs, request.workers)
+    epochs = races * race_epochs(finalists, request.plan.finalist_epochs, request.workers)
     return TimeLimit(request.time_s, epochs / (request.plan.epochs * _clip_share(request)))
 
 

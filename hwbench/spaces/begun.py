@@ -22,10 +22,14 @@ MARKER = "storage.txt"
 SETTINGS_COPY = "settings.json"
 # The trainings that it began from.
 BEGUN_FROM = "begun_from.json"
+# Options of its last command that are no settings.
+ASKED = "asked.json"
 # The attribute of the study that has what it searches for.
 SETTINGS = "settings"
 # Stands for a budget that cannot be read, without which no search begins.
 _BUDGET = "BUDGET"
+# What is kept of these, in the order in which it is typed.
+_TIME, _RACE = ("time", "trials", "finalists"), ("finalist-epochs", "finalist-score")
 # Settings that are options of the same name.
 _ALIKE = ("evaluator", "sampler", "objective", "data", "modality")
 # What becomes of rows that were not measured, where they are not left out.
@@ -66,11 +70,18 @@ def journal_settings(path: Path) -> object:
 
 
 def copied_settings(path: Path) -> object:
-    """The settings of a study that is kept elsewhere, by a copy in its folder; None: none, or it is damaged."""
+    """What a JSON file in the folder of a study holds, such as a copy of its settings; None: none, or it is damaged."""
     try:
         return read_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+
+
+def asked_options(folder: Path) -> dict[str, str]:
+    """Options of the last command of a study that are no settings: name -> text; what is damaged is left out."""
+    values = copied_settings(folder / ASKED)
+    kept = values if isinstance(values, dict) else {}
+    return {name: text for name in (*_TIME, *_RACE) if isinstance(text := kept.get(name), str) and text}
 
 
 def learned_sources(text: str) -> tuple[str, ...]:
@@ -106,6 +117,9 @@ def going_on(folder: Path, spaces: Sequence[str]) -> str:
     storage = kept_at(folder)
     stored = copied_settings(folder / SETTINGS_COPY) if storage else journal_settings(folder / JOURNAL)
     options = list(_options(stored if isinstance(stored, dict) else {}, spaces))
+    asked = asked_options(folder)
+    races = asked.get("finalists", "0") != "0"
+    options += [(name, text) for name, text in asked.items() if races or name not in _RACE]
     if storage:
         options.append(("storage", storage))
     options.append(("study", folder.name))

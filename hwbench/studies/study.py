@@ -15,7 +15,6 @@ from optuna.trial import TrialState
 
 from hwbench.errors import InvalidValue
 from hwbench.registry import blaming
-from hwbench.spaces.begun import BEGUN_FROM
 from hwbench.spaces.protocols import NetworkSet, NetworkSums
 from hwbench.spaces.union import sums_over
 from hwbench.specs import Architecture, Network, Precision, Workload
@@ -122,7 +121,7 @@ class Search:
         channels: Of the clips that networks are measured with; predictions are those of pictures.
         named: Models of the user's own, label of the space -> as it was named; for the result.
         learned: What a model of the trainings that the study begins from is worth; for the result.
-        begun_from: These trainings, as its folder keeps them: what they are from may change; empty: there are none.
+        kept: Texts that its folder keeps, by the names of their files; empty ones are not kept.
     """
 
     workspace: Workspace
@@ -154,7 +153,7 @@ class Search:
     channels: int = CLIP_CHANNELS
     named: Mapping[str, str] = field(default_factory=dict)
     learned: LeftOut | None = None
-    begun_from: str = ""
+    kept: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         places = {other.device: other.budget_s for other in self.further}
@@ -189,8 +188,8 @@ class Search:
             if lacking := sum(not one.is_predicted for one in scored):
                 self.watch.unpredicted(lacking)
             result = replace(
-                settings=self.settings.as_kept(study.user_attrs[SETTINGS]),
                 self._confirm(scored, len(finished_trials(study)), measure),
+                settings=self.settings.as_kept(study.user_attrs[SETTINGS]),
                 course=SearchCourse.of(study, measure, self.earlier.scores if self.earlier else ()),
                 given_up=tuple(given_up(study)),
                 rungs=tuple(rung_scores(study)),
@@ -222,7 +221,7 @@ class Search:
         base, num_choices = samplers.get(self.settings.sampler), len(self.feasible.space.choices)
         folder = self.workspace.studies / self.name
         with open_study(folder, self.settings, None, num_choices, self.storage) as study:
-            self._keep_beginning(folder / BEGUN_FROM)
+            self._keep_texts(folder)
             startup = self._startup(study, trials)
             study.sampler = self._sampler(base, startup)
             if not self.smaller:  # draws of a front are from bands
@@ -232,10 +231,11 @@ class Search:
             note_trials(study, trials)
             yield study
 
-    def _keep_beginning(self, path: Path) -> None:
-        """Keeps what the study begins from, once its settings are kept; a file that was lost is written again."""
-        if self.begun_from and not (path.is_file() and path.read_bytes() == self.begun_from.encode()):
-            write_text(path, self.begun_from)
+    def _keep_texts(self, folder: Path) -> None:
+        """Keeps what stands beside the settings, once these are kept; a file that was lost is written again."""
+        for path, text in ((folder / name, text) for name, text in self.kept.items() if text):
+            if not (path.is_file() and path.read_bytes() == text.encode()):
+                write_text(path, text)
 
     def _startup(self, study: Study, trials: int) -> int:
         """Uniform draws before the sampler takes over; a study keeps them where its trials do not say it."""

@@ -167,7 +167,7 @@ def test_a_search_trains_and_measures_networks_of_flow(inside: Workspace, fake: 
 
 
 def test_scores_of_pictures_are_not_taken_for_those_of_flow(inside: Workspace, fake: FakeDevice) -> None:
-    search(study="pictures", finalists=0, finalist_epochs=12)
+    search(study="pictures", finalists=0, finalist_epochs=None)
     said = Keeper()
     request = hwbench.SearchRequest(
         space="micro", budget="1 s", data=VIDEOS, trials=3, epochs=1, finalists=0, modality="flow:motion",

@@ -345,7 +345,7 @@ def test_a_wrong_request_is_refused_when_it_is_made(fields, said):
         ({"supernet_epochs": 5, "evaluator": "curve", "data": "synthetic"}, "--supernet-epochs goes with"),
         ({"finalist_epochs": 5}, "--finalist-epochs: no networks race; leave it out, or give --finalists 2"),
         ({"finalist_epochs": 5, "finalist_score": "int8"}, "--finalist-epochs, --finalist-score: no networks race"),
-        ({"evaluator": "curve", "finalist_epochs": 5, "finalists": 0}, "--finalist-epochs: no networks race"),
+        ({"evaluator": "curve", "finalist_epochs": 12, "finalists": 0}, "--finalist-epochs: no networks race"),
     ],
 )
 def test_an_option_that_changes_nothing_is_refused(workspace, options, said):
@@ -368,7 +368,7 @@ def test_an_option_has_an_effect_by_the_evaluator_of_the_study_that_goes_on(work
         {"finalists": 2, "finalist_epochs": 5},
         {"evaluator": "supernet", "supernet_epochs": 5},
         {"evaluator": "of-another-package", "epochs": 3},
-        {"epochs": None, "finalist_epochs": 12, "supernet_epochs": 30},
+        {"epochs": None, "finalist_epochs": None, "supernet_epochs": None},
     ],
 )
 def test_an_option_with_an_effect_is_taken(options):

@@ -154,29 +154,33 @@ def test_the_same_command_goes_on(run):
 @pytest.mark.parametrize(
     ("options", "written"),
     [
-        ((), "--space x3d-tiny --device local --precision int8 --budget 4.2ms {usual} --seed 0 {learned} --study half"),
-        (("--budget", "4ms,4.2ms"), "--budget 4ms,4.2ms {usual} --seed 0 {learned} --study half"),
+        (
+            (),
+            "--space x3d-tiny --device local --precision int8 --budget 4.2ms {usual} --seed 0 {learned} --trials 2 "
+            "--study half",
+        ),
+        (("--budget", "4ms,4.2ms"), "--budget 4ms,4.2ms {usual} --seed 0 {learned} --trials 2 --study half"),
         (
             ("--sampler", "tpe", "--objective", "score,latency", "--seed", "3"),
-            "--evaluator fitted --sampler tpe --objective score,latency --seed 3 {learned} --study half",
+            "--evaluator fitted --sampler tpe --objective score,latency --seed 3 {learned} --trials 2 --study half",
         ),
         (
             ("--storage", "sqlite:///half.db"),
-            "--budget 4.2ms {usual} --seed 0 {learned} --storage sqlite:///{root}/half.db --study half",
+            "--budget 4.2ms {usual} --seed 0 {learned} --trials 2 --storage sqlite:///{root}/half.db --study half",
         ),
         (
             ("--confidence", "0.9", "--max-file-size", "2MB", "--max-activations", "8MiB"),
-            "--seed 0 --confidence 0.9 --max-file-size 2000000B --max-activations 8388608B {learned} --study half",
+            "--confidence 0.9 --max-file-size 2000000B --max-activations 8388608B {learned} --trials 2 --study half",
         ),
         (
             ("--sustained", "--budget", "4.2ms,5ms"),
-            "--budget 4.2ms,5ms {usual} --seed 0 --sustained {learned} --study half",
+            "--budget 4.2ms,5ms {usual} --seed 0 --sustained {learned} --trials 2 --study half",
         ),
         (
             ("--learn-from", "some.csv", "--learn-from", "other trainings.csv", "--evaluator", "fitted"),
-            "--seed 0 --learn-from some.csv --learn-from 'other trainings.csv' --study half",
+            "--seed 0 --learn-from some.csv --learn-from 'other trainings.csv' --trials 2 --study half",
         ),
-        (("--interpolate",), "--budget 4.2ms {usual} --interpolate --seed 0 {learned} --study half"),
+        (("--interpolate",), "--budget 4.2ms {usual} --interpolate --seed 0 {learned} --trials 2 --study half"),
     ],
 )
 @pytest.mark.parametrize("command", [("report", "half"), ("train", "half:best"), ("bench", "half:best")])
@@ -197,7 +201,7 @@ def test_a_study_that_was_interrupted_goes_on(run, workspace, monkeypatch, comma
     learned = "--learn-from x3d-tiny.trained.csv"  # which comes with the space
     assert err.rstrip().endswith(written.format(root=workspace.root, usual=usual, learned=learned))
     words = shlex.split(err.strip().partition("hwbench search")[2])
-    status, out, err = run("search", *words, "--trials", "2")
+    status, out, err = run("search", *words)
     assert status == 0, err
 
 

@@ -16,9 +16,11 @@ from hwbench.api.study_data import Fidelity, StudyData, _StepWatch, _TimedEnough
 from hwbench.api.training_forecast import TrainingForecast, race_epochs
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
-from hwbench.errors import HwbenchError, InvalidValue
+from hwbench.errors import HwbenchError, InvalidValue, UnknownName
 from hwbench.reports import commands
 from hwbench.reports.result import read_result
+from hwbench.spaces.begun import ASKED
+from hwbench.spaces.begun import going_on as going_on_with
 from hwbench.studies.left_out import LeftOut
 from hwbench.studies.race import Race, RaceResult
 from hwbench.studies.storage import StudyStorage
@@ -195,8 +197,6 @@ def test_no_trainings_stand_alone():
         SearchRequest(budget="5ms", learn_from=("none", "own.csv"))
 
 
-def test_a_study_goes_on_with_its_data(search, workspace):
-    source = str(prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8)))
 def test_no_new_study_has_the_name_that_stands_for_no_trainings(search, make_search, workspace):
     with pytest.raises(InvalidValue, match=r"^--study none: --learn-from could not name it, for none stands for no"):
         search(study="none", trials=4)
@@ -206,6 +206,8 @@ def test_no_new_study_has_the_name_that_stands_for_no_trainings(search, make_sea
     assert search(study="none", evaluator="entropy", sampler="tpe", trials=5).trials == 5
 
 
+def test_a_study_goes_on_with_its_data(search, workspace):
+    source = str(prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8)))
     search(study="mine", data=source, **SHORT)
     untyped, typed = Keeper(), Keeper()
     assert search(untyped, study="mine", **SHORT).settings.data == source
@@ -273,13 +275,52 @@ def test_a_study_whose_score_needs_no_data_races_again_on_the_data_of_its_last_r
     again = search(untyped, **race)  # all of it is trained
     assert (again.race.data, again.race.winner) == (source, first.race.winner)
     assert told in untyped.lines
-    search(unraced, **race | {"finalists": 0, "finalist_epochs": 12})
+    search(unraced, **race | {"finalists": 0, "finalist_epochs": None})
     assert told not in unraced.lines
     search(data=source, **race)
     Path(source).rename(tmp_path / "elsewhere")
     with pytest.raises(HwbenchError, match=re.escape(source)):
         search(**race | {"trials": 6})
     assert read_result(workspace, "raced").trials == 4
+
+
+def test_a_study_races_again_as_it_was_asked_for_last(search, workspace, monkeypatch):
+    raced = []
+
+    def run(self, networks):
+        raced.append(dict(self.train.description))
+        return RaceResult("synthetic", self.train.score, 8, (), networks[0])
+
+    monkeypatch.setattr(Race, "run", run)
+    race = {"data": "synthetic", "trials": 3, "study": "raced"}
+    search(finalist_epochs=5, finalist_score="int8", **race)
+    search(**race | {"trials": 4}, finalists=0)  # which keeps what no race asked for
+    keeper = Keeper()
+    search(keeper, **race)
+    assert raced == [{"data": "synthetic", "score": "int8", "epochs": 5}] * 2
+    assert "study raced races as it was asked for last, with --finalist-epochs 5 --finalist-score int8" in keeper.lines
+    search(finalist_score="fp32", **race)
+    assert raced[-1] == {"data": "synthetic", "score": "fp32", "epochs": 5}
+    (workspace.studies / "raced" / ASKED).write_text('{"finalist-epochs": "many", "finalist-score": 8}')
+    search(**race)
+    assert raced[-1] == {"data": "synthetic", "score": "fp32", "epochs": 12}
+
+
+def test_the_command_that_goes_on_with_a_search_names_its_time_and_its_race(search, workspace):
+    class Interrupting(Listener):
+        def evaluated(self, candidate):
+            raise KeyboardInterrupt
+
+    race = {"finalists": 3, "finalist_epochs": 2}
+    for study, more in {"timed": {"time": "1h"} | race, "unraced": {"trials": 5, "finalists": 0}, "plain": {}}.items():
+        with pytest.raises(KeyboardInterrupt):
+            search(Interrupting(), data="synthetic", study=study, **more)
+    told = {study: going_on_with(workspace.studies / study, ["x3d-tiny"]) for study in ("timed", "unraced", "plain")}
+    assert " --time 1h --finalists 3 --finalist-epochs 2 --finalist-score fp32 --study timed" in told["timed"]
+    assert told["unraced"].endswith(" --trials 5 --finalists 0 --study unraced")
+    assert told["plain"].endswith(" --finalists 2 --finalist-epochs 12 --finalist-score fp32 --study plain")
+    with pytest.raises(UnknownName, match=" --time 1h --finalists 3 "):
+        read_result(workspace, "timed")
 
 
 def test_what_a_damaged_study_holds_is_open():
@@ -296,6 +337,9 @@ def test_what_a_damaged_study_holds_is_open():
     assert going_on(request, {"evaluator": "entropy", "data": ""}).data is None
     assert going_on(request, {"evaluator": "curve", "pruner": "hyperband"}).plan.pruner == "hyperband"
     assert going_on(SearchRequest(budget="5ms", pruner="asha"), {"evaluator": "curve"}).plan.pruner == "asha"
+    shared = {"evaluator": "supernet", "effort": "supernet of 5 epochs"}
+    assert going_on(request, shared).plan.supernet_epochs == 5
+    assert going_on(SearchRequest(budget="5ms", supernet_epochs=30), shared).plan.supernet_epochs == 30
     learned = "learned from 12 networks of mine, other.csv (0123456789ab)"
     assert going_on(request, {"evaluator": "fitted", "effort": learned}).learn_from == ("mine", "other.csv")
     assert going_on(request, {"evaluator": "curve", "begun_from": learned}).learn_from == ("mine", "other.csv")

@@ -215,7 +215,8 @@ def test_another_supernet_of_a_study_is_refused_before_it_is_trained_and_the_com
     assert list((workspace.cache / SUPERNETS).iterdir()) == [trained]
     with pytest.raises(UnknownName, match=" --supernet-epochs 1 "):
         load_result(workspace, "shared")
-    assert hwbench.search(asked, workspace=workspace).trials == 1
+    assert hwbench.search(replace(asked, supernet_epochs=None), workspace=workspace).trials == 1
+    assert list((workspace.cache / SUPERNETS).iterdir()) == [trained]
 
 
 def test_two_searches_train_a_supernet_once(
