@@ -51,6 +51,11 @@ def python_command(module: str, *words: str) -> tuple[str, ...]:
     return (sys.executable, "-P", "-m", module, *words)
 
 
+def python_program(code: str, *words: str) -> tuple[str, ...]:
+    """The command that runs code of Python in a process of its own, ``words`` being its arguments."""
+    return (sys.executable, "-P", "-c", code, *words)
+
+
 def python_path() -> str:
     """A ``PYTHONPATH`` under which this very package is imported wherever it lies, then ``inherited_path``."""
     return os.pathsep.join(filter(None, [str(_PACKAGE.parent), inherited_path()]))

@@ -7,7 +7,6 @@ import json
 import os
 import queue
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 from hwbench.api.listener import Listener
 from hwbench.api.requests import fields_of
 from hwbench.errors import HwbenchError
-from hwbench.interpreter import added_folders, python_environment, python_path
+from hwbench.interpreter import added_folders, python_environment, python_path, python_program
 from hwbench.workspace import Workspace
 
 # ``hwbench`` where modules of one more folder can be imported, after those of Python and of what is installed.
@@ -85,7 +84,7 @@ def _folder(root: Path) -> Path:
 
 def _start(name: str, arguments: list[str], folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        (sys.executable, "-P", "-c", _MAIN, os.getcwd(), "profile", "--device", name, *arguments, "--json"),
+        python_program(_MAIN, os.getcwd(), "profile", "--device", name, *arguments, "--json"),
         env=python_environment({"PYTHONPATH": os.pathsep.join([python_path(), *added_folders()])}),
         cwd=folder,
         stdin=subprocess.DEVNULL,

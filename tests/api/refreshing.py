@@ -1,0 +1,49 @@
+"""A workspace of two small spaces whose device changes its speed from one day to another."""
+
+import sqlite3
+from contextlib import closing
+
+from measured import TARGET
+from micro_workspace import SPACE
+
+import hwbench
+from hwbench.latency import LatencyTable, table_path
+from hwbench.specs import Precision
+from hwbench.testing.listeners import Keeper
+from hwbench.testing.tables import work
+from hwbench.workspace import Workspace
+
+INT8 = Precision.INT8
+PROFILE = {"space": "micro", "precision": "int8", "classes": 8}
+
+
+def two_spaces(root):
+    """A workspace with the spaces ``micro`` and ``wider``, which share blocks."""
+    made = Workspace.create(root)
+    several = SPACE.replace("width = [8, 16]", "width = [8, 12, 16, 20]").replace("[1, 2]", "[1, 2, 3]")
+    (made.root / "search_spaces" / "micro.toml").write_text(several)
+    wider = SPACE.replace('"micro"', '"wider"').replace("[8, 16]", "[24]").replace("[1, 2]", "[1]")
+    (made.root / "search_spaces" / "wider.toml").write_text(wider)
+    return made
+
+
+def profile(workspace, listener=None, **options):
+    request = hwbench.ProfileRequest(**PROFILE | {"aa": "refresh" in options} | options)
+    return hwbench.profile(request, listener or Keeper(), workspace=workspace)
+
+
+def table(workspace):
+    return LatencyTable.read(table_path(workspace.root, TARGET, INT8))
+
+
+def a_day_passes(workspace):
+    """All that was measured so far was so a day ago, before the host was started."""
+    with closing(sqlite3.connect(workspace.store)) as db, db:
+        db.execute(
+            "UPDATE sessions SET boot = '', taken_at = replace(strftime('%Y-%m-%dT%H:%M:%f', taken_at, '-1 day'), "
+            "' ', 'T') || '+00:00'"
+        )
+
+
+def slower(fake, factor):
+    fake.law = lambda workload: factor * work(workload)
