@@ -62,8 +62,9 @@ def file_bytes(block: BlockSpec, x: TensorSpec, precision: Precision) -> int:
 
 
 def activation_bytes(block: BlockSpec, x: TensorSpec, precision: Precision) -> int:
-    """The most that a block holds at a time: what an operation reads and writes, and the input of the block while it
-    waits for a later operation.
+    """The most that a block holds at a time: what an operation reads and writes, and what waits for a later
+    operation: the input of the block, or of branch and shortcut what is computed first, where the shortcut is a
+    convolution.
 
     An engine that plans memory needs no less for the block, and as much for a network as for its largest block.
 
@@ -74,11 +75,20 @@ def activation_bytes(block: BlockSpec, x: TensorSpec, precision: Precision) -> i
 
 
 def _live_values(block: BlockSpec, x: TensorSpec) -> Iterator[int]:
+    operations = block.operations(x)
+    shortcut = operations[-1] if len(operations) > 1 and operations[-1].path is Path.SIDE else None
+    if shortcut is not None and block.descriptor.shortcut_first:
+        yield x.numel + shortcut.output.numel
+        for operation in operations[:-1]:
+            yield operation.input.numel + operation.output.numel + shortcut.output.numel
+        return
     keeps = block.descriptor.keeps_input(block)
-    for index, operation in enumerate(block.operations(x)):
+    for index, operation in enumerate(operations):
         # A shape alone does not tell: a block may be as wide inside as at its input.
         reads_input = operation.input == x and (index == 0 or operation.path is Path.SIDE)
         waiting = x.numel if keeps and not reads_input else 0
+        if operation is shortcut:  # the branch has an output of this shape, and nothing reads the input afterwards
+            waiting = max(waiting, operation.output.numel)
         yield operation.input.numel + operation.output.numel + waiting
 
 

@@ -41,6 +41,8 @@ class BlockKind:
         role: Where its blocks stand in a network.
         module: ``"package.module:function"``, which is imported on first use and makes the ``nn.Module`` of a
             ``BlockSpec``: (N, C, T, H, W) in and out, of a head (N, classes). A ``to_deploy`` of its own is optional.
+        shortcut_first: Whether a shortcut that is a convolution, the last of its operations, is computed before the
+            branch and waits for it, and not the other way round.
         takes, gives: Number of pathways in and out. A kind with more than one describes ``outputs`` and
             ``operations_on`` instead of ``output`` and ``operations``, and the forward pass of its module takes and
             gives one tensor for each.
@@ -50,6 +52,7 @@ class BlockKind:
     fields: ClassVar[tuple[Field, ...]] = COMMON
     role: ClassVar[BlockRole] = BlockRole.BODY
     module: ClassVar[str]
+    shortcut_first: ClassVar[bool] = False
     takes: ClassVar[int] = 1
     gives: ClassVar[int] = 1
 

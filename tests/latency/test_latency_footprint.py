@@ -121,7 +121,7 @@ def test_activations_are_what_an_operation_reads_and_writes_and_what_waits_for_t
     ("key", "held"),
     [
         ("bottleneck_i24_m24_o24_k1x1x1+3x3x3_g24_relu", 3 * 24),
-        ("bottleneck_i24_m24_o48_k1x1x1+3x3x3_relu", 24 + 48 + 24),
+        ("bottleneck_i24_m24_o48_k1x1x1+3x3x3_relu", 24 + 48 + 48),
         ("r2plus1d_i24_m24_o24_k3x1x1+1x3x3_relu", 3 * 24),
         ("x3d_i24_m24_o24_k3x3x3_relu", 3 * 24),
         # E3D: without a shortcut nothing waits
@@ -132,6 +132,35 @@ def test_activations_are_what_an_operation_reads_and_writes_and_what_waits_for_t
 def test_the_input_waits_where_a_block_is_as_wide_inside_as_at_its_input(key, held):
     x = TensorSpec(1, 24, 4, 10, 12)
     assert activation_bytes(BlockSpec.parse(key), x, Precision.INT8) == held * 4 * 10 * 12
+
+
+@pytest.mark.parametrize(
+    ("key", "channels", "measured"),
+    [
+        ("bottleneck_i64_m64_o64_k1x1x1+1x3x3_relu", 3 * 64, 203.9),
+        ("x3d_i24_m24_o24_k1x3x3_relu", 3 * 24, 84.5),
+        # the shortcut is a convolution, and waits for the branch
+        ("bottleneck_i64_m64_o256_k1x1x1+1x3x3_relu", 64 + 256 + 256, 590.2),
+        ("bottleneck_i32_m128_o64_k1x1x1+1x3x3_relu", 128 + 128 + 64, 334.1),
+        # the branch waits for it
+        ("x3d_i24_m24_o96_k1x3x3_relu", 24 + 96 + 96, 228.5),
+    ],
+)
+def test_activations_are_what_a_process_grew_by(key, channels, measured):
+    """Between a stem and a head in fp32, with executorch 1.5.1; the clip has 3 channels, the runtime takes the rest."""
+    block, values = BlockSpec.parse(key), 8 * 56 * 56
+    held = activation_bytes(block, TensorSpec(1, block.in_channels, 8, 56, 56), Precision.FP32)
+    assert held == 4 * values * channels
+    assert 11 < measured - channels < 15
+
+
+@pytest.mark.parametrize("key", ["x3d_i24_m24_o96_k1x3x3_s2_ts2_relu", "r2plus1d_i24_m8_o96_k3x1x1+1x3x3_s2_ts2_relu"])
+def test_a_shortcut_that_skips_frames_waits_or_is_waited_for(key):
+    x = TensorSpec(1, 24, 4, 10, 12)
+    full, out = 4 * 10 * 12, 2 * 5 * 6
+    # X3D: half of the frames are taken while the whole input is there; R(2+1)D: the first convolution reads all of it
+    held = (24 + 12) * full + 96 * out if key.startswith("x3d") else (24 + 8) * full + 96 * out
+    assert activation_bytes(BlockSpec.parse(key), x, Precision.INT8) == held
 
 
 def test_activations_do_not_fall_as_a_block_widens_inside():

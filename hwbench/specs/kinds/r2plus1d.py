@@ -44,6 +44,7 @@ class R2plus1dKind(BlockKind):
 
     name = "r2plus1d"
     fields = (IN, MID, OUT, KERNEL, STRIDE, TEMPORAL_STRIDE, ACTIVATION)
+    shortcut_first = True
     module: ClassVar[str] = "hwbench.blocks.resnet:r2plus1d_bottleneck"
 
     def check(self, spec: BlockSpec) -> None:

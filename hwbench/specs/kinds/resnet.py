@@ -25,6 +25,7 @@ class BottleneckKind(BlockKind):
 
     name = "bottleneck"
     fields = (IN, MID, OUT, KERNEL, STRIDE, GROUPS, TEMPORAL_STRIDE, ACTIVATION)
+    shortcut_first = True
     module: ClassVar[str] = "hwbench.blocks.resnet:bottleneck"
 
     def check(self, spec: BlockSpec) -> None:
