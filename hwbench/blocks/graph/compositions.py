@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
@@ -9,28 +10,52 @@ import torch
 
 from hwbench.blocks.graph.attention import multiplied
 from hwbench.blocks.graph.pointwise import Op, combined
-from hwbench.blocks.graph.pooling import reduce
+from hwbench.blocks.graph.pooling import axes_of, reduced
 from hwbench.blocks.graph.rules import Call, rule
 from hwbench.blocks.graph.shaping import concatenated, expanded
 from hwbench.blocks.graph.values import MAX_AXES, Clip, Plain, Reorder, Value
 
 _aten = torch.ops.aten
-# Powers that are one operation: exponent -> operation.
-_ROOTS = {0.5: _aten.sqrt.default, -0.5: _aten.rsqrt.default}
 
 
-@rule("aten.pow.Tensor_Scalar", "aten.square.default")
+@rule("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.square.default")
 def power(call: Call) -> Value:
-    """A product for 2 and 3, a root for 1/2 and -1/2, a quotient for -1: XNNPACK has no power of any exponent."""
-    x, exponent = call.tensor(), float(call["exponent"]) if "exponent" in call else 2.0
-    if exponent in _ROOTS:
-        return _same_axes(call, Op(_ROOTS[exponent]), x)
-    if exponent == -1:
-        return combined(call, "div", [1.0, x])
-    if exponent not in (2, 3):
-        call.refuse(f"a power of {exponent:g} is not covered; 2, 3, 0.5, -0.5 and -1 are")
-    squared = combined(call, "mul", [x, x])
-    return squared if exponent == 2 else combined(call, "mul", [squared, x])
+    """One exponent for all values; XNNPACK has no power but the square."""
+    x, exponent = call.reshaped(call.tensor(), call.shape), _exponent(call)
+    if not math.isfinite(exponent):
+        call.refuse(f"a power of {exponent:g} is not covered")
+    return _power(call, x, exponent) if exponent else torch.ones(call.shape, dtype=torch.float64)
+
+
+def _exponent(call: Call) -> float:
+    if "exponent" not in call:
+        return 2.0
+    exponent = call["exponent"]
+    if isinstance(exponent, Clip | Plain):
+        call.refuse("its exponent depends on the input; where x is above 0 write torch.exp(exponent * torch.log(x))")
+    if isinstance(exponent, torch.Tensor) and exponent.numel() > 1:
+        call.refuse(
+            "more than one exponent is not covered; where x is above 0 write torch.exp(exponent * torch.log(x))"
+        )
+    return float(exponent)
+
+
+def _power(call: Call, x: Clip | Plain, exponent: float) -> Clip | Plain:
+    """Products for whole exponents, times a root for halves, else ``exp(exponent · log(x))``."""
+    if exponent == 1:
+        return x
+    if abs(exponent) == 0.5:
+        return _same_axes(call, Op((_aten.sqrt if exponent > 0 else _aten.rsqrt).default), x)
+    if exponent < 0:
+        return combined(call, "div", [1.0, _power(call, x, -exponent)])
+    if exponent % 1 == 0.5:
+        return combined(call, "mul", [_power(call, x, exponent - 0.5), _power(call, x, 0.5)])
+    if exponent % 1:
+        scaled = combined(call, "mul", [_same_axes(call, Op(_aten.log.default), x), exponent])
+        return _same_axes(call, Op(_aten.exp.default), scaled)
+    half = _power(call, x, exponent // 2)
+    squared = combined(call, "mul", [half, half])
+    return combined(call, "mul", [squared, x]) if exponent % 2 else squared
 
 
 @rule("aten.reciprocal.default")
@@ -53,12 +78,30 @@ def larger(call: Call) -> Value:
     return combined(call, name, [call.stored("self"), call.stored("other")])
 
 
-@rule("aten.sum.dim_IntList")
+@rule("aten.sum.dim_IntList", "aten.sum.default")
 def total(call: Call) -> Value:
     """The mean times the number of values."""
     x = call.tensor()
-    count = math.prod(x.shape[dim] for dim in (call["dim"] or range(len(x.shape))))
-    return combined(call, "mul", [reduce(call), float(count)])
+    count = math.prod(x.shape[dim] for dim in axes_of(call, x))
+    return combined(call, "mul", [reduced(call, x, largest=False), float(count)])
+
+
+@rule("aten.amin.default", "aten.min.default")
+def smallest(call: Call) -> Value:
+    """Minimum."""
+    return _smallest(call)
+
+
+@rule("aten.min.dim")
+def smallest_over_axis(call: Call) -> tuple[Value]:
+    """The values of ``torch.min(x, dim)``; where they stand is not covered."""
+    return (_smallest(call),)
+
+
+def _smallest(call: Call) -> Clip | Plain:
+    """The largest value of what is negated, negated."""
+    negated = _same_axes(call, Op(_aten.neg.default), call.tensor())
+    return _same_axes(call, Op(_aten.neg.default), reduced(call, negated, largest=True))
 
 
 @rule("aten.repeat.default", "aten.tile.default")
@@ -133,6 +176,6 @@ def _permuted(call: Call, split: Callable[..., Sequence[int]], order: tuple[int,
     return Plain(call.emit(Reorder(tuple(split(*x.shape)), order, call.shape), x), call.shape)
 
 
-def _same_axes(call: Call, op: Op, x: Clip | Plain) -> Value:
-    node = call.emit(op, x)
-    return call.result(node, x.order) if isinstance(x, Clip) else call.result(node)
+def _same_axes(call: Call, op: Op, x: Clip | Plain) -> Clip | Plain:
+    """An operation element by element."""
+    return dataclasses.replace(x, node=call.emit(op, x))

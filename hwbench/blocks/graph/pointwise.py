@@ -200,7 +200,7 @@ def binary(call: Call) -> Value:
     return combined(call, name, operands, alpha)
 
 
-def combined(call: Call, name: str, operands: list[Any], alpha: float = 1.0) -> Value:
+def combined(call: Call, name: str, operands: list[Any], alpha: float = 1.0) -> Clip | Plain:
     """Two operands, values or constants, as the result of a call; the second one times ``alpha``."""
     if len(call.shape) > 5:
         operands = [Plain(call.natural(x), x.shape) if isinstance(x, Clip) else x for x in operands]

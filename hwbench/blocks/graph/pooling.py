@@ -184,25 +184,34 @@ def _over(call: Call, clip: Clip, after: tuple[int, ...], make: Make) -> Clip:
 @rule("aten.max.dim")
 def max_over_axis(call: Call) -> tuple[Value]:
     """The values of ``torch.max(x, dim)``; where they stand is not covered."""
-    values = reduce(call)
-    assert not isinstance(values, tuple)
-    return (values,)
+    return (reduced(call, call.tensor(), largest=True),)
 
 
-@rule("aten.mean.dim", "aten.amax.default")
+@rule("aten.mean.dim", "aten.mean.default", "aten.amax.default", "aten.max.default")
 def reduce(call: Call) -> Value:
-    """Mean or maximum over any axes but the batch."""
-    x, largest = call.tensor(), "max" in str(call.node.target)
+    """Mean or maximum."""
+    return reduced(call, call.tensor(), largest="max" in str(call.node.target))
+
+
+def axes_of(call: Call, x: Clip | Plain) -> list[int]:
+    """The axes that a call reduces: all where it names none."""
     rank = len(x.shape)
+    if "dim" not in call:
+        return list(range(rank))
     given = [call["dim"]] if isinstance(call["dim"], int) else call["dim"]
-    dims = sorted({dim % rank for dim in (given or range(rank))})
+    return sorted({dim % rank for dim in (given or range(rank))})
+
+
+def reduced(call: Call, x: Clip | Plain, *, largest: bool) -> Clip | Plain:
+    """Mean or maximum over the axes of a call, of any but those of several clips."""
+    dims = axes_of(call, x)
     if isinstance(x, Plain):
         return _reduce_plain(call, x, dims, largest)
-    small = _reduced(call, x, {x.order[dim] for dim in dims}, largest)
-    return small if call["keepdim"] else call.reshaped(small, call.shape)
+    small = _over_axes(call, x, {x.order[dim] for dim in dims}, largest)
+    return small if len(call.shape) == 5 else call.reshaped(small, call.shape)
 
 
-def _reduced(call: Call, x: Clip, axes: set[str], largest: bool) -> Clip:
+def _over_axes(call: Call, x: Clip, axes: set[str], largest: bool) -> Clip:
     """A clip with one place on each of these axes: over T, H and W first, over channels last."""
     if "N" in axes and x.spec.n > 1:
         call.refuse("over the batch is not covered")
@@ -223,7 +232,7 @@ def _over_channels(call: Call, x: Clip, largest: bool) -> Clip:
     return Clip(call.emit(conv2d(equal, None, (1, 1), (0, 0), (1, 1), 1), x), x.spec.with_(c=1), x.order)
 
 
-def _reduce_plain(call: Call, x: Plain, dims: list[int], largest: bool) -> Value:
+def _reduce_plain(call: Call, x: Plain, dims: list[int], largest: bool) -> Clip | Plain:
     """Two axes at the end of four, one axis of three, (N, T, C) -> (N, C), or any axes of pictures."""
     if len(x.shape) == 4 and dims == [2, 3]:
         module = nn.MaxPool2d(x.shape[2:]) if largest else FrameMean()
@@ -237,9 +246,9 @@ def _reduce_plain(call: Call, x: Plain, dims: list[int], largest: bool) -> Value
         return call.reshaped(Plain(call.emit(module, node), (n, other, 1, 1)), call.shape)
     if len(x.shape) > 4:
         call.refuse(f"over axes {dims} of {len(x.shape)}: tensors of at most five axes are covered")
-    t, c, h, w = shape = (*x.shape, 1, 1, 1)[:4]
+    t, c, h, w = shape = (*x.shape, 1, 1, 1, 1)[:4]
     clip = Clip(call.reshaped(x, shape).node, TensorSpec(1, c, t, h, w), FOLDED)  # pictures as frames of one clip
-    return call.reshaped(_reduced(call, clip, {"TCHW"[dim] for dim in dims}, largest), call.shape)
+    return call.reshaped(_over_axes(call, clip, {"TCHW"[dim] for dim in dims}, largest), call.shape)
 
 
 class Pictures(nn.Module):
