@@ -121,12 +121,15 @@ def repeat(call: Call) -> Value:
 
 @rule("aten.masked_fill.Scalar")
 def masked_fill(call: Call) -> Value:
-    """With a constant mask: the values times what is kept, plus the number where it is not."""
+    """With a constant mask, by bounds that are infinite where values are kept: these may be infinite themselves."""
     x, mask, value = call.tensor(), call.constant("mask"), float(call["value"])
     assert mask is not None
-    filled = torch.zeros(mask.shape, dtype=torch.float64).masked_fill(mask, value)
-    kept: Value = x if math.isinf(value) else combined(call, "mul", [x, (~mask).double()])
-    return combined(call, "add", [kept, filled])
+    made: Value = x
+    for name, open_end in (("minimum", math.inf), ("maximum", -math.inf)):
+        bound = torch.full(mask.shape, open_end, dtype=torch.float64).masked_fill(mask, value)
+        if value != open_end:
+            made = combined(call, name, [made, bound])
+    return made
 
 
 @rule("aten.baddbmm.default", "aten.addmm.default")

@@ -1,4 +1,4 @@
-"""Powers, extremes and reductions over everything: exact in double precision, and refused by name where not."""
+"""Powers, extremes, reductions over everything and fills: exact in double precision, and refused by name where not."""
 
 from collections.abc import Callable
 
@@ -11,6 +11,7 @@ from hwbench.errors import UnsupportedModule
 from hwbench.models import frames_to_batch
 
 INFINITY = float("inf")
+UPPER, LOWER = torch.ones(10, 10).triu(1).bool(), torch.ones(10, 10).tril(-1).bool()
 
 
 class Does(nn.Module):
@@ -22,6 +23,10 @@ class Does(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.function(x)
+
+
+def scores(x: torch.Tensor) -> torch.Tensor:
+    return x.transpose(3, 4) @ x
 
 
 def generalised_mean(x: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
@@ -43,6 +48,13 @@ ANY_BATCH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         x.min(2)[0] + x.min(1, keepdim=True).values[:, :, 0] + x[:, 0].min(-1, True)[0][:, :1]
     ),
     "of pictures and tokens": lambda x: x.flatten(2) * x.flatten(2).mean() + x[:, :, 0].sum() - x[:, 0].min(),
+    "filled twice": lambda x: scores(x).masked_fill(UPPER, -INFINITY).masked_fill(UPPER, 0.5),
+    "filled with infinity and more": lambda x: (
+        scores(x).masked_fill(UPPER, INFINITY).clamp(max=3).masked_fill(LOWER, -1)
+    ),
+    "filled rows that softmax has made": lambda x: (
+        scores(x).masked_fill(UPPER, -INFINITY).softmax(-1).masked_fill(UPPER, 0.0)
+    ),
 }
 OF_ALL: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "scaled by the largest": lambda x: x / x.abs().max(),
