@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from hwbench.blocks.double_precision import doubled, fixed_dtype_refused
 from hwbench.blocks.graph.rules import BATCH_NORM, Call, described, name_of, rules
 from hwbench.blocks.graph.values import FOLDED, NCTHW, Clip, Plain, Value, reorder, spec_of
+from hwbench.blocks.kept import changed, kept_values
 from hwbench.blocks.layout import frames_to_batch
 from hwbench.blocks.lazy import uninitialised
 from hwbench.errors import HwbenchError, InvalidValue, ParityFailed, UnsupportedModule
@@ -59,9 +60,9 @@ def deploy_graph(
 
     Raises:
         UnsupportedModule: An operation has no rule, or not for these arguments, or ``torch.export`` cannot follow the
-            model, or the model cannot be copied, or its forward fixes a dtype, reads a buffer that it changes, or takes
-            a limit of double precision from ``torch.finfo(x.dtype)``; the message names the operation, its place in the
-            model and the shape of its input.
+            model, or the model cannot be copied, or its forward fixes a dtype, reads a buffer or an attribute that it
+            changes, or takes a limit of double precision from ``torch.finfo(x.dtype)``; the message names the
+            operation, its place in the model and the shape of its input, or the attribute.
         InvalidValue: The example is no clip of floats, the model does not take it, or a lazy layer has no weights yet.
         ParityFailed: The rewritten model computes something else than the model: a defect, and nothing is returned.
     """
@@ -77,9 +78,9 @@ def deploy_graph(
     generator = torch.Generator().manual_seed(0)
     clips = tuple(torch.randn(one.shape, dtype=torch.float64, generator=generator) for one in examples)
     with torch.no_grad():
-        expected = _answer(original, clips, several=result is RewriteResult.FOLDED)
-        if result is RewriteResult.FOLDED:
-            expected = [frames_to_batch(one) if one.dim() == 5 else one for one in expected]
+        before = kept_values(original)
+        expected = _answer(original, clips, result)
+        attributes = changed(before, kept_values(original))
         program = exported(original, clips)
         _refuse_limits_of_float64(program, examples[0].dtype)
         rewriter = Rewriter(program, variant, result)
@@ -91,10 +92,11 @@ def deploy_graph(
             for wanted, got in zip(expected, answers, strict=True):
                 _prove(wanted, got, others)
         except ParityFailed as error:
-            if changed := ", ".join(program.graph_signature.buffers_to_mutate.values()):
+            names = ", ".join([*program.graph_signature.buffers_to_mutate.values(), *attributes])
+            if names and not all(map(torch.equal, expected, _answer(original, clips, result))):
                 raise UnsupportedModule(
-                    f"{type(model).__name__}: its forward changes {changed}, so that two calls differ; change buffers "
-                    "in training alone, where self.training"
+                    f"{type(model).__name__}: its forward changes {names}, so that two calls differ; change what a "
+                    "module keeps in training alone, where self.training"
                 ) from error
             raise
     return deployed.to(examples[0].dtype)
@@ -236,8 +238,8 @@ def exported(model: nn.Module, clips: Clips) -> torch.export.ExportedProgram:
         ) from error
 
 
-def _answer(model: nn.Module, clips: tuple[torch.Tensor, ...], *, several: bool) -> list[torch.Tensor]:
-    """What the model returns for a clip, or for one of each pathway: one tensor, or several where that is asked for."""
+def _answer(model: nn.Module, clips: tuple[torch.Tensor, ...], result: RewriteResult) -> list[torch.Tensor]:
+    """What the model returns for a clip, or for one of each pathway: one tensor; of a part of it several, folded."""
     shape = " and ".join("x".join(map(str, clip.shape)) for clip in clips)
     try:
         with fixed_dtype_refused(type(model).__name__):
@@ -248,10 +250,11 @@ def _answer(model: nn.Module, clips: tuple[torch.Tensor, ...], *, several: bool)
         raise InvalidValue(
             f"{type(model).__name__} does not take a clip of {shape} (NxCxTxHxW): {_line(error)}"
         ) from error
-    fits = bool(leaves) if several else len(leaves) == 1
+    part = result is RewriteResult.FOLDED
+    fits = bool(leaves) if part else len(leaves) == 1
     if not fits or not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
         raise UnsupportedModule(f"{type(model).__name__} returns {len(leaves)} values; expected one tensor")
-    return leaves
+    return [frames_to_batch(one) if part and one.dim() == 5 else one for one in leaves]
 
 
 def _own(clips: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
