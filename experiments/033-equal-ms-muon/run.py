@@ -26,9 +26,12 @@ SEARCHES = "*-*-?.json"
 SEEDS = (0, 1, 2)
 # Of those, some chose the winner of a study or the best random network; these chose none.
 FRESH = (3, 4, 5)
-# Roles of what searches found: of 24 trainings, of an hour or 20 minutes of them, of a model alone.
+# Roles of what searches found: of 24 trainings, of an hour or 20 minutes of them, of 24 that begin from the trainings
+# that come with the space, of a model alone.
 TIMED = ("hour", "minutes")
-WINNERS = ("search", *TIMED, "fitted")
+WINNERS = ("search", *TIMED, "shipped", "fitted")
+# Of those, the winners that are trained with seeds that chose none of them.
+JUDGED = ("hour", "shipped")
 # What a study in int8 costs, in whole trainings for one of its two budgets: 12, and 2 finalists.
 STUDY_TRAININGS = 14
 
@@ -87,15 +90,15 @@ def compared() -> list[Compared]:
 
 
 def jobs() -> Iterator[Any]:
-    """Winners with all seeds; those of an hour and the best random networks with seeds that chose none of them.
+    """Winners with all seeds; some of them and the best random networks with seeds that chose none of them.
 
     Then X3D's shapes, entropies, and of random networks those that were chosen.
     """
     winners = [one for one in compared() if one.role in WINNERS]
-    hours = [one for one in winners if one.role == "hour"]
-    known = [best_known(at) for at in dict.fromkeys(one.at for one in hours)]
+    judged = [one for one in winners if one.role in JUDGED]
+    known = [best_known(at) for at in dict.fromkeys(one.at for one in judged)]
     others = [one for one in compared() if one.role in ("x3d", "entropy")] + [best for _, best in best_random()]
-    for wanted, seeds in ((winners, SEEDS), ((*hours, *known), FRESH), (others, SEEDS)):
+    for wanted, seeds in ((winners, SEEDS), ((*judged, *known), FRESH), (others, SEEDS)):
         for seed in seeds:
             for one in {one.name: one for one in wanted}.values():
                 yield from job(one, seed)
@@ -130,7 +133,7 @@ def best_known(at: str) -> Compared:
 
 
 def judged_fresh(at: str, winners: Sequence[Compared], shapes: Mapping[str, Compared]) -> dict[str, Any]:
-    """Winners of an hour beside the best random network, by seeds that chose none of them; and beside other shapes."""
+    """Winners beside the best random network, by seeds that chose none of them; and beside other shapes."""
     ours, other = [one for one in winners if len(one.fresh) == len(FRESH)], best_known(at)
     if not ours or len(other.fresh) < len(FRESH):
         return {}
@@ -175,11 +178,14 @@ def summary() -> None:
                 if k <= len(guesses)
             },
             "best of those with two trainings": best_known(at).top1,
-            "an hour, by fresh seeds": judged_fresh(
-                at,
-                [one for one in trained if one.role == "hour"],
-                {role: one for role, one in others.items() if role in ("x3d", "entropy")},
-            ),
+            **{
+                f"{role}, by fresh seeds": judged_fresh(
+                    at,
+                    [one for one in trained if one.role == role],
+                    {role: one for role, one in others.items() if role in ("x3d", "entropy")},
+                )
+                for role in JUDGED
+            },
             "others": {
                 role: {
                     "name": one.name,
