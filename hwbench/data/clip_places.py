@@ -72,12 +72,16 @@ def beside(source: VideoSource, root: Path | None) -> Path:
 
 
 def places_beside(source: VideoSource, root: Path | None) -> tuple[Path, ...]:
-    """Where what belongs to a video is looked for, without an ending: ``root/CLASS/NAME`` before ``root/NAME``.
+    """Where what belongs to a video is looked for, without an ending, the place to go by first.
 
-    CLASS is the folder that the video lies in; beside the video is the one place where ``root`` is None.
+    ``root/SIDE/CLASS/NAME``, ``root/CLASS/NAME`` and ``root/NAME``: CLASS is the folder that the video lies in, and
+    SIDE that of CLASS. Beside the video is the one place where ``root`` is None.
     """
-    place = beside(source, root)
-    return (place,) if root is None else (root / beside(source, None).parent.name / place.name, place)
+    place = beside(source, None)
+    if root is None:
+        return (place,)
+    folder = place.parent
+    return (root / folder.parent.name / folder.name / place.name, root / folder.name / place.name, root / place.name)
 
 
 def shared_places(sources: Iterable[VideoSource], place_of: Callable[[VideoSource], Path | None]) -> dict[Path, str]:
@@ -97,8 +101,8 @@ def shared_places(sources: Iterable[VideoSource], place_of: Callable[[VideoSourc
             if (shared := place_of(source)) is not None:
                 users.setdefault(shared, []).append(source.name)
     return {
-        shared: f"{shared}: belongs to {names[0]} or to {names[1]}; give each its own, in a folder called "
-        "as that of the video, or rename the videos"
+        shared: f"{shared}: belongs to {names[0]} or to {names[1]}; give each its own, in folders called as those of "
+        "the videos (train/CLASS)"
         for shared, names in users.items()
         if len(names) > 1
     }

@@ -86,8 +86,8 @@ class Imu:
 
     Attributes:
         spec: What is in the files.
-        folder: Where they lie, as ``CLASS/NAME.csv`` or ``NAME.csv``, CLASS being the folder that the video lies in;
-            None: beside the videos.
+        folder: Where they lie, as ``SIDE/CLASS/NAME.csv``, ``CLASS/NAME.csv`` or ``NAME.csv``, CLASS being the folder
+            that the video lies in and SIDE that of CLASS; None: beside the videos.
     """
 
     spec: ImuSpec = field(default_factory=ImuSpec)
@@ -119,8 +119,9 @@ class FlowFiles:
     """Images of flow in a folder ``NAME`` for each video.
 
     Attributes:
-        root: Where the folders lie, as ``CLASS/NAME`` or ``NAME``, CLASS being the folder that the video lies in;
-            None: beside the videos, or among the images of a video that is a folder of them.
+        root: Where the folders lie, as ``SIDE/CLASS/NAME``, ``CLASS/NAME`` or ``NAME``, CLASS being the folder that
+            the video lies in and SIDE that of CLASS; None: beside the videos, or among the images of a video that is a
+            folder of them.
         across: What the names of images of flow to the right begin with.
         down: What those of flow down begin with.
     """

@@ -36,7 +36,7 @@ def inside(tmp_path_factory: pytest.TempPathFactory) -> Any:
         # The class is told by the direction of the motion: all pixels alike, so that any crop tells it.
         angle = 2 * np.pi * sorted(path.name for path in video.parents[1].iterdir()).index(video.parent.name) / 8
         flow = np.broadcast_to(np.array([np.cos(angle), np.sin(angle)], "<f4") * 8, (32, 32, 2))
-        folder = made.root / "motion" / video.parent.name / video.stem
+        folder = made.root / "motion" / video.relative_to(made.root / VIDEOS).with_suffix("")
         folder.mkdir(parents=True, exist_ok=True)
         header = np.float32(202021.25).tobytes() + np.array([32, 32], "<i4").tobytes()
         for frame in range(15):
