@@ -266,6 +266,44 @@ def refusal(error: OSError, path: Path, more: Mapping[int, str] | None = None) -
     )
 
 
+@contextlib.contextmanager
+def explaining() -> Iterator[None]:
+    """Turns an error of the operating system or of SQLite that nothing nearer turned into a WorkspaceError.
+
+    Errors that are not about rights, room, the kind of a path, the current folder or a database stay as they are.
+    """
+    try:
+        yield
+    except Exception as error:
+        explained = _explained(error)
+        if explained is None:
+            raise
+        raise explained from error
+
+
+def _explained(error: Exception) -> WorkspaceError | None:
+    import sqlite3  # the Python of a device may lack it
+
+    if isinstance(error, sqlite3.Error):
+        return WorkspaceError(f"database: {error}")
+    if isinstance(error, FileNotFoundError) and _is_folder_gone():
+        return WorkspaceError("the current folder was removed; go to another one")
+    if isinstance(error, PermissionError) and error.filename is not None:
+        return WorkspaceError(
+            f"cannot use {error.filename}: {error.strerror}; mend its rights, or those of a folder above it"
+        )
+    return refusal(error, Path(".")) if isinstance(error, OSError) else None
+
+
+def _is_folder_gone() -> bool:
+    """Whether the current folder was removed."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
 def write_text(path: Path, text: str, mode: int = 0o666) -> None:
     """Writes a file so that a crash leaves either the old text or the new one; see ``write_bytes``."""
     write_bytes(path, text.encode(), mode)

@@ -1,6 +1,7 @@
 """What takes the place of a file, and what does not: links, pipes and devices where a file is to be written."""
 
 import os
+import sqlite3
 import stat
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from hwbench.errors import WorkspaceError
 from hwbench.reports.page import save
-from hwbench.workspace import check_writable, write_bytes
+from hwbench.workspace import check_writable, explaining, write_bytes
 
 STRANGER = 65533
 
@@ -94,3 +95,20 @@ def test_a_device_is_refused_and_stays(tmp_path):
     with pytest.raises(WorkspaceError, match="it is a device, a pipe or an open file; name a file"):
         write_bytes(node, b"new")
     assert stat.S_ISCHR(node.stat().st_mode)
+
+
+def test_what_nothing_nearer_explained_is_an_error_of_the_workspace():
+    full = "cannot write .: no space is left on the disk; nothing already stored was lost. "
+    with pytest.raises(WorkspaceError) as error, explaining():
+        os.write(full_disk := os.open("/dev/full", os.O_WRONLY), b"a")
+    os.close(full_disk)
+    assert str(error.value).startswith(full)
+    with pytest.raises(WorkspaceError, match=r"^database: no such table: rows$") as error, explaining():
+        sqlite3.connect(":memory:").execute("SELECT * FROM rows")
+    assert isinstance(error.value.__cause__, sqlite3.Error)
+
+
+@pytest.mark.parametrize("kind", [BrokenPipeError, FileNotFoundError, ValueError])
+def test_what_is_about_something_else_stays_as_it_is(kind):
+    with pytest.raises(kind), explaining():
+        raise kind("mine")

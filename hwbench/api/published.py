@@ -13,7 +13,7 @@ from hwbench.api import API
 from hwbench.api.listener import SILENT, Listener
 from hwbench.errors import InvalidValue
 from hwbench.registry import instance_of
-from hwbench.workspace import Workspace
+from hwbench.workspace import Workspace, explaining
 
 
 def published(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -23,6 +23,8 @@ def published(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Raises:
         InvalidValue: From the call: a request, a listener or a workspace of another type.
+        WorkspaceError: From the call: the operating system or SQLite refused something, and the function did not say
+            what that means.
     """
     name, signature = function.__name__, inspect.signature(function)
     request, *none = signature.parameters["request"].annotation.split(" | ")
@@ -43,7 +45,8 @@ def published(function: Callable[..., Any]) -> Callable[..., Any]:
         workspace = given.get("workspace")
         if not isinstance(workspace, str | Path | None):
             _expect(Workspace, workspace, f"{name}: workspace", "give one, or its path")
-        return function(*bound.args, **bound.kwargs)
+        with explaining():
+            return function(*bound.args, **bound.kwargs)
 
     call.__module__ = "hwbench"  # where pickle finds it
     return call

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from hwbench.cli.app import app
 from hwbench.cli.signals import ENDINGS, INTERRUPTED, Ended, ending_in_order
-from hwbench.errors import HwbenchError, WorkspaceError
+from hwbench.errors import HwbenchError
 from hwbench.interpreter import safe_children, sharing_cores
 from hwbench.printable import printable_lines
-from hwbench.workspace import refusal
+from hwbench.workspace import explaining
 
 __all__ = ["INTERRUPTED", "app", "main"]
 
@@ -41,35 +39,16 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _run(arguments: list[str], debug: bool) -> None:
     try:
-        with safe_children():
+        with safe_children(), explaining():
             app(arguments, prog_name="hwbench", standalone_mode=True)
     except HwbenchError as error:
         _fail(str(error), error.exit_status, debug)
-    except sqlite3.Error as error:
-        _fail(f"database: {error}", WorkspaceError.exit_status, debug)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
-        if isinstance(error, FileNotFoundError) and _is_folder_gone():
-            _fail("the current folder was removed; go to another one", WorkspaceError.exit_status, debug)
-        if isinstance(error, PermissionError) and error.filename is not None:
-            message = f"cannot use {error.filename}: {error.strerror}; mend its rights, or those of a folder above it"
-            _fail(message, WorkspaceError.exit_status, debug)
-        refused = refusal(error, Path(".")) if isinstance(error, OSError) else None
-        if refused is not None:
-            _fail(str(refused), refused.exit_status, debug)
         text = str(error).strip().splitlines() or [""]
         _fail(f"unexpected {type(error).__name__}: {text[0]} (add --debug for the traceback)", 1, debug)
-
-
-def _is_folder_gone() -> bool:
-    """Whether the current folder was removed."""
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return True
-    return False
 
 
 def _fail(message: str, status: int, debug: bool) -> None:

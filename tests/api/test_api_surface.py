@@ -21,6 +21,7 @@ from hwbench.api import API
 from hwbench.api.requests import fields_of
 from hwbench.cli.app import app
 from hwbench.errors import InvalidValue, WorkspaceError
+from hwbench.testing.permissions import obeying_permissions
 from hwbench.workspace import Workspace
 
 importlib.import_module("hwbench.cli.commands")
@@ -219,6 +220,37 @@ def test_a_workspace_may_be_a_path(tmp_path, monkeypatch):
         WorkspaceError, match=r"no folder .*/nosuch; name one of a workspace, or make one: hwbench init"
     ):
         hwbench.list_devices(workspace="nosuch")
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "kind", "values"),
+    [
+        ("profiles", "list_devices", "ListDevicesRequest", {}),
+        (".hwbench/studies", "report", "ReportRequest", {"study": "mine"}),
+    ],
+)
+def test_what_the_operating_system_refuses_is_an_error_of_hwbench(folder, name, kind, values, tmp_path):
+    workspace = Workspace.create(tmp_path / "bench")
+    closed = workspace.root / folder
+    closed.mkdir(parents=True, exist_ok=True)
+    function, request = getattr(hwbench, name), getattr(hwbench, kind)(**values)
+    closed.chmod(0)
+    try:
+        with obeying_permissions(), pytest.raises(WorkspaceError) as error:
+            function(request, workspace=workspace)
+    finally:
+        closed.chmod(0o755)
+    assert str(error.value).startswith(f"cannot use {closed}")
+    assert str(error.value).endswith(": Permission denied; mend its rights, or those of a folder above it")
+    assert isinstance(error.value.__cause__, PermissionError)
+
+
+def test_a_current_folder_that_was_removed_is_told(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(WorkspaceError, match=r"^the current folder was removed; go to another one$"):
+        hwbench.list_devices()
 
 
 def test_a_function_can_be_sent_to_another_process():
