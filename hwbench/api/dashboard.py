@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -36,6 +36,30 @@ class DashboardRequest:
     )
 
 
+class _Answering(threading.Thread):
+    """Answers requests, in a thread of its own, until ``end``.
+
+    What a signal raises ends the thread that waits for this one, where WSGI would make an answer of status 500 of it.
+    """
+
+    def __init__(self, server: WSGIServer) -> None:
+        super().__init__(daemon=True)
+        self._server = server
+        self.ended = threading.Event()  # a thread whose ``join`` was interrupted looks as if it had ended
+
+    def run(self) -> None:
+        try:
+            self._server.serve_forever()
+        finally:
+            self.ended.set()
+
+    def end(self) -> None:
+        """Returns when no request is answered any more."""
+        if self.ident is not None and not self.ended.is_set():  # it answers, or is about to
+            self._server.shutdown()
+            self.ended.wait()
+
+
 @dataclass(frozen=True)
 class DashboardResult:
     """A page that can be served: ``serve`` it, within ``with`` or until Ctrl-C; then ``close`` it.
@@ -51,31 +75,33 @@ class DashboardResult:
     url: str
     server: WSGIServer
     resources: ExitStack
+    _started: list[_Answering] = field(default_factory=list, init=False, repr=False, compare=False)
+    _closed: threading.Event = field(default_factory=threading.Event, init=False, repr=False, compare=False)
+    # Held while a thread starts; a signal may close what it interrupts.
+    _starting: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False, compare=False)
 
     def serve(self) -> None:
-        """Answers requests until the server is shut down or an exception ends it.
+        """Answers requests until the page is closed, its server is shut down or an exception ends it.
 
-        The requests are answered in a thread of their own: what a signal raises ends the page, where WSGI would make
-        an answer of status 500 of it.
+        A page that is closed answers none.
         """
-        ended = threading.Event()  # a thread whose ``join`` was interrupted looks as if it had ended
-
-        def answer() -> None:
-            try:
-                self.server.serve_forever()
-            finally:
-                ended.set()
-
-        thread = threading.Thread(target=answer, daemon=True)
+        answering = _Answering(self.server)
         try:
-            thread.start()  # a request may be answered, and interrupted, before this returns
-            ended.wait()
+            with self._starting:
+                if self._closed.is_set():
+                    return
+                self._started.append(answering)
+                answering.start()  # a request may be answered, and interrupted, before this returns
+            answering.ended.wait()
         finally:
-            if thread.ident is not None and not ended.is_set():  # it answers, or is about to
-                self.server.shutdown()
+            answering.end()
 
     def close(self) -> None:
-        """Frees the port and the storage."""
+        """Ends ``serve`` where another thread is in it, and frees the port and the storage."""
+        with self._starting:
+            self._closed.set()
+        for answering in self._started:
+            answering.end()
         self.server.server_close()
         self.resources.close()
 

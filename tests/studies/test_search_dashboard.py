@@ -8,10 +8,13 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
+from wsgiref.simple_server import make_server
 
 import pytest
 
 import hwbench
+from hwbench.api.dashboard import DashboardResult
 from hwbench.cli.main import main
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, WorkspaceError
 from hwbench.interpreter import python_environment
@@ -166,6 +169,22 @@ def test_ctrl_c_while_a_request_is_answered_ends_the_page(late_s):
     assert process.returncode == -signal.SIGINT
     assert b"KeyboardInterrupt" in err
     assert b"wsgiref" not in err
+
+
+def test_a_page_that_is_closed_ends_who_serves_it():
+    def answer(environ, start_response):
+        start_response("200 OK", [])
+        return [b"page"]
+
+    server = make_server("127.0.0.1", 0, answer)
+    page = DashboardResult("mine", f"http://127.0.0.1:{server.server_port}/", server, ExitStack())
+    serving = threading.Thread(target=page.serve, daemon=True)
+    serving.start()
+    assert ask(page.url, "GET", "/") == (200, b"page")
+    page.close()
+    serving.join(timeout=20)
+    assert not serving.is_alive()
+    page.serve()  # as a thread does that starts too late
 
 
 def test_what_cannot_be_shown(study, workspace, tmp_path, monkeypatch):
