@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.specs import Artifact, DelegationReport, Workload
 from hwbench.workspace import write_bytes
 
@@ -52,8 +52,7 @@ def write_pte(
     layout: torch.memory_format = torch.contiguous_format,
 ) -> Path:
     """Writes ``SmallNet`` as ``.pte``, delegated to XNNPACK but for the mean; ``layout`` is that of its input."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the engine's own imports and passes
+    with quiet():
         from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
         from executorch.exir import to_edge_transform_and_lower
 

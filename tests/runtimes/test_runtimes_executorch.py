@@ -19,6 +19,7 @@ from hwbench.errors import (
     UnknownName,
     WorkspaceError,
 )
+from hwbench.interpreter import python_environment
 from hwbench.runtimes import get, names
 from hwbench.runtimes.executorch import ExecuTorch
 from hwbench.runtimes.executorch.quiet import quiet
@@ -199,3 +200,28 @@ def test_quiet_is_local():
         assert not logger.isEnabledFor(logging.WARNING)
     assert logger.level == before
     assert warnings.filters == filters
+
+
+# A program that sets up its log after the first build.
+LOGGING = """
+import logging, sys
+from pathlib import Path
+
+import torch
+
+from hwbench.runtimes.executorch import ExecuTorch
+from hwbench.specs import Workload
+
+logging.getLogger().setLevel(logging.INFO)
+workload = Workload.parse("x3d_i8_m16_o8_k1x3x3_se8_swish@1x8x4x9x7/fp32/auto")
+ExecuTorch().build(torch.nn.Conv2d(8, 8, 1), torch.zeros(workload.input.folded), workload, Path("model.pte"), [])
+assert "executorch.backends.xnnpack.partition.xnnpack_partitioner" in sys.modules
+assert (logging.root.handlers, logging.root.level) == ([], logging.INFO)
+logging.basicConfig(filename="app.log", level=logging.DEBUG)
+logging.getLogger("app").debug("service started")
+"""
+
+
+def test_a_program_can_set_up_its_log_after_a_build(tmp_path):
+    subprocess.run([sys.executable, "-c", LOGGING], check=True, cwd=tmp_path, env=python_environment({}))
+    assert (tmp_path / "app.log").read_text() == "DEBUG:app:service started\n"
