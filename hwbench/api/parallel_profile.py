@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import queue
+import signal
 import subprocess
 import threading
 from collections.abc import Sequence
@@ -38,7 +39,8 @@ def profile_each(
         listener: Hears what each process says, with the name of its device before it.
 
     Returns:
-        By device what ``--json`` prints, of those that were profiled; and the exit status of each.
+        By device what ``--json`` prints, of those that were profiled; and the exit status of each: 128 and its number
+        where a signal ended the process.
     """
     arguments = arguments_of(request)
     folder = _folder(root)
@@ -50,7 +52,7 @@ def profile_each(
     try:
         _pass_on(talk, len(threads), listener)
         printed = {name: one.stdout.read() if one.stdout else "" for name, one in running.items()}
-        statuses = {name: one.wait() for name, one in running.items()}
+        statuses = {name: _status(name, one, listener) for name, one in running.items()}
     finally:
         _end(list(running.values()), threads)
     values: dict[str, dict[str, Any]] = {}
@@ -93,6 +95,15 @@ def _start(name: str, arguments: list[str], folder: Path) -> subprocess.Popen[st
         text=True,
         errors="replace",
     )
+
+
+def _status(name: str, process: subprocess.Popen[str], listener: Listener) -> int:
+    """The exit status of a process, as a shell has it; one that a signal ended could not say so itself."""
+    status = process.wait()
+    if status >= 0:
+        return status
+    listener.say(f"[{name}] ended by signal {-status} ({signal.strsignal(-status)}); the same command goes on")
+    return 128 - status
 
 
 def _relay(name: str, process: subprocess.Popen[str], talk: _Talk) -> None:

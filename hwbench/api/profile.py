@@ -103,7 +103,8 @@ class ProfileResult:
 
     Args:
         devices: Those whose tables were published, in the order asked for.
-        statuses: Exit status by name of each device that was asked for; 0: profiled.
+        statuses: Exit status by name of each device that was asked for; 0: profiled; 128 and its number: a signal ended
+            the process of the device.
     """
 
     devices: tuple[DeviceProfile, ...]
@@ -112,7 +113,7 @@ class ProfileResult:
     @property
     def status(self) -> int:
         """The greatest exit status: 0 where every device was profiled."""
-        return max(abs(status) for status in self.statuses.values())
+        return max(self.statuses.values())
 
     @property
     def tables(self) -> tuple[LatencyTable, ...]:

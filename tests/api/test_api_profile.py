@@ -262,6 +262,16 @@ def test_a_process_of_its_own_gets_the_whole_request(fields):
     assert hwbench.ProfileRequest(**{name: context.params[name] for name in names}) == request
 
 
+def test_a_process_that_is_killed_has_the_status_of_a_shell(workspace, monkeypatch):
+    (workspace.root / "killed.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    monkeypatch.chdir(workspace.root)
+    request, keeper = hwbench.ProfileRequest(device="local,s9", space="killed:make"), Keeper()
+    result = hwbench.profile(request, keeper, workspace=workspace)
+    assert (result.status, result.statuses) == (137, {"local": 137, "s9": 137})
+    assert result.to_json() == {"devices": [{"device": name, "status": 137} for name in result.statuses]}
+    assert "[local] ended by signal 9 (Killed); the same command goes on" in keeper.lines
+
+
 def test_models_of_the_current_folder_are_found_in_a_process_of_its_own(workspace, tmp_path, monkeypatch):
     below, lib, keeper = workspace.root / "below", workspace.root / "lib", Keeper()
     for folder, module in ((below, "of_folder"), (lib, "of_path")):
