@@ -1,6 +1,8 @@
 """Labels that tell directions stay so, whatever becomes of a set: a flip under them would teach the wrong class."""
 
 import json
+import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ from hwbench.data import ClipSpec, VideoList, open_dataset, open_splits
 from hwbench.data.augmentations import Augmentation, Flip
 from hwbench.data.listings import open_listing
 from hwbench.data.readers import get, listing_of
-from hwbench.errors import InvalidFile
+from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.testing import datasets
 from hwbench.workspace import Workspace
 
 TEMPLATES = ("Pushing [something] left", "Pushing [something] right")
@@ -141,3 +144,43 @@ def test_rows_tell_directions(answer: object, directional: bool) -> None:
 def test_a_row_with_another_answer_is_refused() -> None:
     with pytest.raises(InvalidFile, match="rows:1: expected yes or no as 'directional', got 'north'"):
         listing_of([{"path": "a.mp4", "label": "left", "directional": "north"}])
+
+
+@pytest.mark.parametrize("name", ["folders", "frames", "frame-lists", "huggingface", "mmaction2", "webdataset"])
+def test_an_option_says_it_of_layouts_that_have_no_place_for_it(
+    workspace: Workspace, tmp_path: Path, name: str
+) -> None:
+    if name == "huggingface" and not find_spec("pyarrow"):
+        pytest.skip("pip install hwbench[huggingface]")
+    root = datasets.COPIES[name].make(tmp_path)
+    assert flips(workspace, f"{name}:{root}")
+    assert flips(workspace, f"{name}:{root}?directional=no")
+    assert not flips(workspace, f"{name}:{root}?directional=yes")
+    assert all(side.directional for side in sides(workspace, f"{name}:{root}?directional=Yes"))
+    with pytest.raises(InvalidValue, match="option directional: expected yes or no, got 'left'"):
+        open_splits(workspace, f"{name}:{root}?directional=left")
+
+
+def test_class_folders_without_sides_tell_it_too(workspace: Workspace, tmp_path: Path) -> None:
+    root = datasets.folders(tmp_path) / "train"
+    assert not flips(workspace, f"folders:{root}?directional=yes")
+
+
+@pytest.mark.parametrize("side", ["train", "val"])
+def test_a_comment_at_the_head_of_a_list_of_mmaction2_tells_directions(
+    workspace: Workspace, tmp_path: Path, side: str
+) -> None:
+    root = datasets.mmaction2_frames(tmp_path)
+    assert flips(workspace, f"mmaction2:{root}")
+    file = root / f"tiny_{side}_list_rawframes.txt"
+    file.write_text(f"\n# mine\n#\n# directional\n{file.read_text()}#directional 3\n")
+    assert [len(videos) for videos in sides(workspace, f"mmaction2:{root}")] == [4, 2]
+    assert not flips(workspace, f"mmaction2:{root}")
+    # What begins with # and no blank behind it is the name of a video, as HMDB51 has them.
+    shutil.move(root / "rawframes" / "run" / "0", root / "rawframes" / "#1_run")
+    file.write_text(f"# directional\n#1_run 6 0\n{file.read_text()}")
+    listing = get("mmaction2").read(root)
+    assert {video.path.name for video in (*listing.train, *(listing.val or ()))} >= {"#1_run"}
+    file.write_text("# directional\n# 3 videos\n")
+    with pytest.raises(InvalidFile, match=r"rawframes.txt: expected lines 'VIDEO LABEL' or .*, found none"):
+        get("mmaction2").read(root)

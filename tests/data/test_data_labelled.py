@@ -168,8 +168,8 @@ def test_readers_take_options(video: Path, tmp_path: Path) -> None:
             open_splits(workspace, f"one-file:{video}?splt=3")
         with pytest.raises(InvalidValue, match=r"expected options as READER:PATH\?OPTION=VALUE.*got 'split'"):
             open_splits(workspace, f"one-file:{video}?split")
-        with pytest.raises(UnknownName, match="reader 'folders' has no option 'split'; it takes none"):
-            get("folders", {"split": "2"})
+        with pytest.raises(UnknownName, match="reader 'lists' has no option 'split'; it takes none"):
+            get("lists", {"split": "2"})
         marked = video.rename(video.with_name("a?split=4.mp4"))  # what exists is a path, whatever it looks like
         assert open_splits(workspace, f"one-file:{marked}").train.classes == ("split 1",)
     finally:

@@ -1,8 +1,9 @@
-"""Whether labels tell directions, where a set that says so was prepared or listed anew.
+"""Whether labels tell directions: left and right, or up and down. Clips are not flipped then.
 
 * ``hwbench data prepare`` keeps ``"directional": true`` in ``prepared.json`` beside the videos;
-* a list file has a comment before its first video that begins with ``# directional``;
-* a table has the column ``directional`` with ``yes`` in it.
+* a list file, also one of mmaction2, has a comment before its first video that begins with ``# directional``;
+* a table has the column ``directional`` with ``yes`` in it;
+* readers of layouts that have no place for it take the option ``directional=yes``.
 """
 
 from __future__ import annotations
@@ -12,12 +13,25 @@ from pathlib import Path
 
 from hwbench.data.readers.annotations import read_text
 from hwbench.data.readers.frame_rates import prepared_values, roots_of
+from hwbench.errors import InvalidValue
+from hwbench.printable import shown
 
 DIRECTIONAL = "directional"
 COMMENT = f"# {DIRECTIONAL}: left and right, or up and down, are labels; clips are not flipped"
 _COMMENT = re.compile(rf"#\s*{DIRECTIONAL}\b", re.IGNORECASE)
 # By what a column may hold, in small letters; pandas makes 1.0 of 1 where other rows have none.
 ANSWERS = {"yes": True, "true": True, "1": True, "1.0": True, "no": False, "false": False, "0": False, "0.0": False}
+
+
+def is_directional(value: str) -> bool:
+    """The value of an option ``directional``.
+
+    Raises:
+        InvalidValue: Neither yes nor no.
+    """
+    if value.lower() not in ANSWERS:
+        raise InvalidValue(f"option {DIRECTIONAL}: expected yes or no, got {shown(value, 80)}")
+    return ANSWERS[value.lower()]
 
 
 def is_prepared_directional(path: Path) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.class_order import prepared_classes, without_folder
+from hwbench.data.readers.directions import is_directional
 from hwbench.data.readers.entries import refuse
 from hwbench.data.readers.media_index import ENDINGS
 from hwbench.data.readers.sides import TEST, TRAIN, VAL, side_of, side_of_word
@@ -22,7 +23,14 @@ from hwbench.errors import InvalidFile
 
 @readers.register("folders")
 class ClassFolders:
-    """A folder of videos for each class; the folder's name is the class."""
+    """A folder of videos for each class; the folder's name is the class.
+
+    Args:
+        directional: ``yes`` where labels tell directions: clips are not flipped.
+    """
+
+    def __init__(self, directional: str = "no") -> None:
+        self.directional = is_directional(directional)
 
     def recognises(self, path: Path) -> bool:
         """Whether the path is a folder."""
@@ -41,10 +49,10 @@ class ClassFolders:
         videos, fault = _classes(train)
         classes = prepared_classes(path, videos)
         if val is None:
-            return Listing(videos, classes=classes, notes=without_folder(path), fault=fault)
+            return Listing(videos, None, classes, self.directional, without_folder(path), fault)
         to_validate, more = _classes(val)
         notes = (*_left_out(path, train, val), *without_folder(path))
-        return Listing(videos, to_validate, classes, notes=notes, fault=fault or more)
+        return Listing(videos, to_validate, classes, self.directional, notes, fault or more)
 
 
 def sides(path: Path, is_video: Callable[[Path], bool]) -> tuple[Path, Path | None]:

@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 from hwbench.data.images import FrameFolder, natural
 from hwbench.data.readers.annotations import find_file, first_row, frame_rate
 from hwbench.data.readers.base import ListedVideo, Listing, readers
+from hwbench.data.readers.directions import is_directional
 from hwbench.data.readers.entries import refuse
 from hwbench.data.readers.lists import class_names
 from hwbench.errors import InvalidFile
@@ -52,10 +53,11 @@ class FrameLists:
     Args:
         prefix: Folder of the images, relative to the data path.
         fps: Frames a second at which the images were taken; the official ones of Charades have 24.
+        directional: ``yes`` where labels tell directions: clips are not flipped.
     """
 
-    def __init__(self, prefix: str = "", fps: str = "24") -> None:
-        self.prefix, self.fps = prefix, frame_rate(fps)
+    def __init__(self, prefix: str = "", fps: str = "24", directional: str = "no") -> None:
+        self.prefix, self.fps, self.directional = prefix, frame_rate(fps), is_directional(directional)
 
     def recognises(self, path: Path) -> bool:
         """Whether the path is a folder with ``frame_lists/train.csv``, or whose ``train.csv`` has their first row."""
@@ -85,7 +87,7 @@ class FrameLists:
         if missing:
             total = len(missing) + len(train) + len(val)
             notes.append(f"{path}: {len(missing)} of {total} listed videos are not there, such as {missing[0]!r}")
-        return Listing(train, val, class_names(labels, path), notes=tuple(notes))
+        return Listing(train, val, class_names(labels, path), self.directional, tuple(notes))
 
     def _videos(self, root: Path, file: Path, missing: list[str]) -> Iterator[ListedVideo]:
         for name, frames in _rows_by_video(file).items():

@@ -15,6 +15,7 @@ from hwbench.data.images import IMAGE_ENDINGS, FrameFolder
 from hwbench.data.readers.annotations import frame_rate
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.class_order import prepared_classes, without_folder
+from hwbench.data.readers.directions import is_directional
 from hwbench.data.readers.folders import sides
 from hwbench.data.readers.frame_rates import frame_rates, rated_root
 from hwbench.data.readers.media_index import frame_folders
@@ -30,10 +31,12 @@ class ImageFolders:
     Args:
         fps: Frames a second at which the images were taken; empty: as ``frame-rates.json`` says, and 30 where it says
             nothing.
+        directional: ``yes`` where labels tell directions: clips are not flipped.
     """
 
-    def __init__(self, fps: str = "") -> None:
+    def __init__(self, fps: str = "", directional: str = "no") -> None:
         self.fps = frame_rate(fps) if fps else None
+        self.directional = is_directional(directional)
 
     def recognises(self, path: Path) -> bool:
         """Whether the rates of its folders are told, as ``hwbench data prepare --frames`` does."""
@@ -52,8 +55,8 @@ class ImageFolders:
         rates = frame_rates(path) if self.fps is None else {}
         default = self.fps or _DEFAULT
         videos = _videos(train, rates, default)
-        classes, notes = prepared_classes(path, videos), without_folder(path)
-        return Listing(videos, _videos(val, rates, default) if val else None, classes, notes=notes)
+        others = _videos(val, rates, default) if val else None
+        return Listing(videos, others, prepared_classes(path, videos), self.directional, without_folder(path))
 
 
 def _videos(root: Path, rates: Mapping[Path, Fraction], default: Fraction) -> tuple[ListedVideo, ...]:

@@ -20,6 +20,7 @@ from typing import Any
 from hwbench.data.arrow import ArrowTable, RowSource, open_table
 from hwbench.data.readers.annotations import read_object
 from hwbench.data.readers.base import ListedVideo, Listing, readers
+from hwbench.data.readers.directions import is_directional
 from hwbench.data.readers.lists import class_names, fault_of_classes
 from hwbench.data.readers.sides import listed as in_words
 from hwbench.data.readers.sides import parted, side_of, side_of_word
@@ -38,10 +39,11 @@ class HuggingFace:
     Args:
         video: The column of videos.
         label: The column of labels: names, numbers, or lists of them.
+        directional: ``yes`` where labels tell directions: clips are not flipped.
     """
 
-    def __init__(self, video: str = "video", label: str = "label") -> None:
-        self.video, self.label = video, label
+    def __init__(self, video: str = "video", label: str = "label", directional: str = "no") -> None:
+        self.video, self.label, self.directional = video, label, is_directional(directional)
 
     def recognises(self, path: Path) -> bool:
         """Whether the path is a folder that ``datasets`` saved, or one of Parquet files whose names tell sides."""
@@ -70,7 +72,7 @@ class HuggingFace:
             "as selections of a split that is there whole": selections,
         }
         notes = tuple(f"{path}: left out, {why}: {in_words(names)}" for why, names in left_out.items() if names)
-        return Listing(videos, validated, classes, notes=notes)
+        return Listing(videos, validated, classes, self.directional, notes)
 
     def _videos(self, files: Sequence[Path]) -> tuple[ListedVideo, ...]:
         return tuple(video for file in files for video in self._rows(file))

@@ -5,6 +5,9 @@
   them for training. Paths are relative to the folder of the lists, or to ``videos``, ``videos_train``, ``rawframes``,
   ``rawframes_train`` (``_val`` of the other list) in it; the option ``prefix`` names another one.
 
+Blank lines are skipped, and comments: ``# `` and more. ``# directional`` before the first line says that labels tell
+directions: clips are not flipped.
+
 Labels are whole numbers. Folders that hold optical flow (``flow_x_00001.jpg``) and no images are refused.
 """
 
@@ -17,6 +20,7 @@ from pathlib import Path
 from hwbench.data.images import IMAGE_ENDINGS, FrameFolder, is_flow
 from hwbench.data.readers.annotations import Row, choice, frame_rate, read_lines
 from hwbench.data.readers.base import ListedVideo, Listing, readers
+from hwbench.data.readers.directions import DIRECTIONAL, is_directional, is_list_directional
 from hwbench.data.readers.entries import matching, refuse
 from hwbench.data.readers.lists import class_names
 from hwbench.data.readers.sides import TO_VALIDATE_ON
@@ -24,6 +28,8 @@ from hwbench.errors import InvalidFile
 from hwbench.printable import shown
 
 _NUMBER = re.compile("[0-9]{1,9}")
+# Not each "#": HMDB51 has videos such as "#122_Cartwheel_Kids.avi".
+_COMMENT = re.compile(rf"#(\s|$|{DIRECTIONAL}\b)", re.IGNORECASE)
 
 
 @readers.register("mmaction2")
@@ -35,10 +41,13 @@ class Mmaction2:
         labels: ``one`` number at the end of a line, or ``several``.
         images: What the names of images begin with.
         fps: Frames a second of folders of images.
+        directional: ``yes`` where labels tell directions, as ``# directional`` says in a list: clips are not flipped.
     """
 
-    def __init__(self, prefix: str = "", labels: str = "one", images: str = "img_", fps: str = "30") -> None:
-        self.prefix, self.images = prefix, images
+    def __init__(
+        self, prefix: str = "", labels: str = "one", images: str = "img_", fps: str = "30", directional: str = "no"
+    ) -> None:
+        self.prefix, self.images, self.directional = prefix, images, is_directional(directional)
         self.labels, self.fps = choice("labels", labels, ("one", "several")), frame_rate(fps)
 
     def recognises(self, path: Path) -> bool:
@@ -66,11 +75,12 @@ class Mmaction2:
             total = len(missing) + len(listed)
             notes.append(f"{path}: {len(missing)} of {total} listed videos are not there, such as {missing[0]!r}")
         labels = {label for video in listed for label in video.labels}
-        return Listing(videos, others, class_names(labels, path), notes=tuple(notes))
+        directional = self.directional or any(is_list_directional(file) for file in (train, val) if file)
+        return Listing(videos, others, class_names(labels, path), directional, tuple(notes))
 
     def _videos(self, file: Path, side: str, missing: list[str]) -> tuple[ListedVideo, ...]:
         listed: list[ListedVideo] = []
-        for row in read_lines(file, "lines 'VIDEO LABEL' or 'FOLDER FRAMES LABEL'"):
+        for row in _rows(file):
             words = row.text("line").split()
             name, numbers = self._split(row, words)
             path = self._path(file.parent, side, name)
@@ -111,6 +121,19 @@ class Mmaction2:
             holds = f"optical flow ({min(flow)}), which is not read" if flow else f"no images {self.images}*"
             raise row.fault(f"{path} holds {holds}; expected RGB images, whose names begin as option images says")
         return FrameFolder(path, Fraction(self.fps), self.images, int(numbers[0]) or None)
+
+
+def _rows(file: Path) -> list[Row]:
+    """The lines of a list that are no comments.
+
+    Raises:
+        InvalidFile: There is none.
+    """
+    expected = "lines 'VIDEO LABEL' or 'FOLDER FRAMES LABEL'"
+    rows = [row for row in read_lines(file, expected) if not _COMMENT.match(row.text("line"))]
+    if not rows:
+        raise InvalidFile(f"{file}: expected {expected}, found none")
+    return rows
 
 
 def _exists(path: Path) -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 from hwbench.data.archives import ArchiveMember
 from hwbench.data.readers.annotations import read_lines
 from hwbench.data.readers.base import ListedVideo, Listing, readers
+from hwbench.data.readers.directions import is_directional
 from hwbench.data.readers.entries import matching
 from hwbench.data.readers.lists import class_names
 from hwbench.data.readers.media_index import ENDINGS
@@ -38,10 +39,11 @@ class WebDataset:
 
     Args:
         label: The key of the label in members ``KEY.json``.
+        directional: ``yes`` where labels tell directions: clips are not flipped.
     """
 
-    def __init__(self, label: str = "label") -> None:
-        self.label = label
+    def __init__(self, label: str = "label", directional: str = "no") -> None:
+        self.label, self.directional = label, is_directional(directional)
 
     def recognises(self, path: Path) -> bool:
         """Whether the path is a tar archive, or a folder of them, or of sides with them and no lists beside these."""
@@ -61,7 +63,7 @@ class WebDataset:
         classes = tuple(row.text("line") for row in read_lines(names, "names of classes")) if names.is_file() else ()
         videos, others = self._videos(train, classes), self._videos(val, classes) if val else None
         labels = {label for video in (*videos, *(others or ())) for label in video.labels}
-        return Listing(videos, others, classes or class_names(labels, path), notes=notes)
+        return Listing(videos, others, classes or class_names(labels, path), self.directional, notes)
 
     def _videos(self, shards: Sequence[Path], classes: Sequence[str]) -> tuple[ListedVideo, ...]:
         listed: list[ListedVideo] = []
