@@ -130,6 +130,7 @@ def test_clean_tables_keep_directions(
 )
 def test_a_comment_at_the_head_of_a_list_tells_directions(tmp_path: Path, lines: str, directional: bool) -> None:
     (tmp_path / "all.txt").write_text(lines)
+    (tmp_path / "a.mp4").write_bytes(b"")
     assert get("lists").read(tmp_path / "all.txt").directional is directional
 
 

@@ -12,9 +12,11 @@ import pytest
 from plugin_packages import offer
 
 from hwbench.data import listing_of, open_splits
-from hwbench.data.readers import OWN, reader_of, readers
+from hwbench.data.readers import OWN, get, read, reader_of, readers
 from hwbench.data.readers.folders import read_folder
+from hwbench.data.readers.lists import read_list
 from hwbench.errors import InvalidFile, UnknownName
+from hwbench.testing import datasets
 from hwbench.testing.datasets import COPIES, folders, lists
 from hwbench.testing.readers import ReaderConformance
 from hwbench.workspace import Workspace
@@ -136,6 +138,78 @@ def test_lists_know_the_other_names_of_their_sides(tmp_path: Path) -> None:
         assert len(readers.get("lists")().read(path).val or ()) == 2
     (both / "dev.txt").write_text("0.mp4 run\n")
     assert len(readers.get("lists")().read(both).val or ()) == 1
+
+
+def test_a_label_behind_a_tab_may_have_blanks(tmp_path: Path) -> None:
+    lines = {
+        "a.mp4\tSwiping Left": ("a.mp4", "Swiping Left", None),
+        "b c.mp4\t\tSliding Two Fingers Left": ("b c.mp4", "Sliding Two Fingers Left", None),
+        "a.mp4 \t 007": ("a.mp4", "7", None),
+        "a.mp4\tSwiping Left stream=1": ("a.mp4", "Swiping Left", 1),
+        "a.mp4\tSwiping Left\tstream=2": ("a.mp4", "Swiping Left", 2),
+        "b c.mp4 Left\tstream=3": ("b c.mp4", "Left", 3),
+        "b c.mp4 Left": ("b c.mp4", "Left", None),
+    }
+    for name in ("a.mp4", "b c.mp4"):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "all.txt").write_text("".join(f"{line}\n" for line in lines))
+    videos = read_list(tmp_path / "all.txt")
+    assert [(video.path.name, video.label, video.stream) for video in videos] == list(lines.values())
+    (tmp_path / "all.txt").write_text("a.mp4\tSwiping Left\na.mp4\tSwiping Right stream=x\n")
+    with pytest.raises(InvalidFile, match=r"all\.txt:2: expected 'path label' with a space between"):
+        read_list(tmp_path / "all.txt")
+
+
+def test_a_list_of_which_no_video_is_there_is_refused_with_its_first_line(tmp_path: Path) -> None:
+    both = lists(tmp_path)
+    (both / "val.txt").write_text("# of another folder\nelsewhere/a.mp4 run\nelsewhere/b.mp4 walk\n")
+    with pytest.raises(InvalidFile) as raised:
+        read(get("lists"), both)
+    first = str(both / "elsewhere" / "a.mp4")
+    assert str(raised.value) == f"{both / 'val.txt'}:2: none of the 2 listed videos is there; the first is {first!r}"
+    (both / "val.txt").write_text("elsewhere/a.mp4 run\n0.mp4 run\n")
+    assert len(read(get("lists"), both).val or ()) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "reader"),
+    [
+        ("kinetics", "train.csv", "kinetics"),
+        ("charades", "Charades_v1_train.csv", "charades"),
+        ("epic_kitchens", "annotations/EPIC_100_train.csv", "epic-kitchens"),
+        ("something_something", "labels/train.json", "something-something"),
+        ("ucf101", "ucfTrainTestlist/trainlist01.txt", "ucf101"),
+        ("frame_lists", "frame_lists/train.csv", "frame-lists"),
+    ],
+)
+def test_a_file_of_a_published_data_set_is_answered_with_its_reader(
+    tmp_path: Path, name: str, file: str, reader: str
+) -> None:
+    root = getattr(datasets, name)(tmp_path / "a set")
+    with pytest.raises(InvalidFile) as raised:
+        read(reader_of(root / file), root / file)
+    said = f"; {reader} reads the folder of the data set: --data '{reader}:{root}'"
+    assert str(raised.value).startswith(f"{root / file}:")
+    assert str(raised.value).endswith(said)
+
+
+@pytest.mark.parametrize("text", ['[{"vid_name": "a b", "label": 1}]', '{\n "a": {"label": "b c"}\n}\n'])
+def test_json_is_no_list(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "Diving48_V2_train.json"
+    file.write_text(text)
+    with pytest.raises(InvalidFile) as raised:
+        read(reader_of(file), file)
+    assert str(raised.value) == f"{file}: expected lines 'path label', got JSON"
+    (tmp_path / "[a] b.mp4").write_bytes(b"")
+    file.write_text("[a] b.mp4 run\n")
+    assert read(reader_of(file), file).train[0].path == tmp_path / "[a] b.mp4"
+
+
+def test_lists_of_jester_are_answered_with_what_reads_them(tmp_path: Path) -> None:
+    file = tmp_path / "jester-v1-train.csv"
+    file.write_text("1;Swiping Left\n2;No gesture\n")
+    with pytest.raises(InvalidFile, match=r"train.csv:1: none of the 2 .*; 'ID;CLASS' is of 20BN-Jester: docs/guides"):
+        read(reader_of(file), file)
 
 
 def test_class_folders_follow_links_and_pass_over_names_with_a_dot(tmp_path: Path) -> None:

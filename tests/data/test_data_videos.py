@@ -228,6 +228,7 @@ def test_lists_of_names_and_numbers(tmp_path: Path, end: str, separator: str) ->
         f"# comment\n\nsome dir/a b.mp4{separator}jump\n/abs/c.mp4{separator}run  \n", encoding="utf-8"
     )
     (tmp_path / f"val.{end}").write_text(f"d.mp4{separator}run\n")
+    touch(tmp_path, "some dir/a b.mp4", "d.mp4")
     for path in (tmp_path, tmp_path / f"train.{end}"):
         splits = read_splits(path)
         assert splits.train.paths == (tmp_path / "some dir/a b.mp4", Path("/abs/c.mp4"))
@@ -236,6 +237,7 @@ def test_lists_of_names_and_numbers(tmp_path: Path, end: str, separator: str) ->
 
 
 def test_numbers_keep_their_value(tmp_path: Path) -> None:
+    touch(tmp_path, "a.mp4")
     (tmp_path / "all.txt").write_text("a.mp4 0\nb.mp4 0\nc.mp4 02\nd.mp4 2\n")
     splits = read_splits(tmp_path / "all.txt")
     assert splits.train.classes == ("0", "1", "2")
@@ -259,6 +261,7 @@ def test_numbers_keep_their_value(tmp_path: Path) -> None:
 def test_wrong_lists_say_what_is_wrong(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "list.txt"
     file.write_text(text)
+    touch(tmp_path, "a.mp4")
     with pytest.raises(InvalidFile, match=words) as caught:
         read_splits(file)
     assert "list.txt" in str(caught.value)
@@ -306,7 +309,7 @@ def test_names_need_not_be_utf8(tmp_path: Path) -> None:
 
 
 def test_a_list_names_streams(tmp_path: Path) -> None:
-    touch(tmp_path, "train.txt")
+    touch(tmp_path, "a.mkv", "c.mkv")
     (tmp_path / "train.txt").write_text("a.mkv 0\na b.mkv 1 stream=2\na.mkv\t0\tstream=1\n")
     (tmp_path / "val.txt").write_text("c.mkv 1\n")
     splits = read_splits(tmp_path)
@@ -321,6 +324,7 @@ def test_a_named_stream_is_part_of_what_a_run_goes_on_with(tmp_path: Path) -> No
         (tmp_path / "all.txt").write_text(text)
         return read_splits(tmp_path / "all.txt").train.identity
 
+    touch(tmp_path, "a.mp4")
     plain = identity("a.mp4 0\na.mp4 0\nb.mp4 0\n")
     assert plain == identity("# the same\na.mp4 0\na.mp4 0\nb.mp4 0\n")
     assert len({plain, identity("a.mp4 0 stream=1\na.mp4 0 stream=0\nb.mp4 0 stream=0\n")}) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,14 +29,17 @@ from hwbench.data.readers.something_something import SomethingSomething
 from hwbench.data.readers.table import Table, listing_of
 from hwbench.data.readers.ucf101 import Ucf101
 from hwbench.data.readers.webdataset import WebDataset
-from hwbench.errors import HwbenchError, UnknownName
+from hwbench.errors import HwbenchError, InvalidFile, UnknownName
 from hwbench.printable import shown
 from hwbench.registry import suggest
 
 # In the order in which they are asked: a folder of Kinetics has a train.csv too, and any folder may be class folders.
+_PUBLISHED: tuple[type[Reader], ...] = (
+    *(Kinetics, Ucf101, Hmdb51, SomethingSomething, Charades, ActivityNet, EpicKitchens, Domsev, Ava, FrameLists),
+)
 OWN: tuple[type[Reader], ...] = (
-    *(Kinetics, Ucf101, Hmdb51, SomethingSomething, Charades, ActivityNet, EpicKitchens, Domsev, Ava),
-    *(FrameLists, WebDataset, HuggingFace, Table, Mmaction2, ImageFolders, VideoLists, ClassFolders),
+    *_PUBLISHED,
+    *(WebDataset, HuggingFace, Table, Mmaction2, ImageFolders, VideoLists, ClassFolders),
 )
 
 
@@ -68,13 +72,28 @@ def read(reader: Reader, path: Path) -> Listing:
     check_ended(path)
     made = type(reader)
     with readers.blaming(made, on=str(path)):
-        listing = reader.read(path)
+        try:
+            listing = reader.read(path)
+        except InvalidFile as error:
+            hint = _published(path) if made is VideoLists and path.is_file() else ""
+            if not hint:
+                raise
+            raise InvalidFile(f"{error}; {hint}") from None
     if not isinstance(listing, Listing):
         raise _not_expected(made, f"a Listing of {path}", listing)
     for video in itertools.chain(listing.train, listing.val or ()):
         if not _is_labelled(video):
             raise _not_expected(made, f"a Listing of {path} with each video a ListedVideo whose label is text", video)
     return replace(listing, directional=True) if is_prepared_directional(path) else listing
+
+
+def _published(file: Path) -> str:
+    """What reads the published data set among whose files one lies; empty: no reader of ours does."""
+    for folder in (file.absolute().parent.parent, file.absolute().parent):
+        for name in filter(readers.is_own, readers.names()):
+            if readers.get(name) in _PUBLISHED and readers.get(name)().recognises(folder):
+                return f"{name} reads the folder of the data set: --data {shlex.quote(f'{name}:{folder}')}"
+    return ""
 
 
 def _is_labelled(video: object) -> bool:

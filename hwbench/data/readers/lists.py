@@ -4,7 +4,8 @@
 * a list file; if it is called ``train.*`` and a ``val.*`` lies beside it, that one is for validation.
 
 A line of a list is ``path label``: the path relative to the list's folder, the label a whole number from 0 or a name,
-of one kind in all lines. Blank lines and lines starting with ``#`` are skipped. Names are numbered alphabetically.
+of one kind in all lines. Behind a tab a label may have blanks. Blank lines and lines starting with ``#`` are skipped.
+Names are numbered alphabetically.
 ``path label stream=2`` reads the stream with that number, as ``ffprobe`` prints it, and not the best one of the file.
 ``# directional`` before the first line says that labels tell directions: clips are not flipped.
 """
@@ -14,16 +15,20 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.directions import is_list_directional
 from hwbench.data.readers.sides import side_files
 from hwbench.errors import InvalidFile
+from hwbench.printable import shown
 
 _ENDS = (".txt", ".csv")
 _OPTION, _STREAM = re.compile(r"([a-z_]+)=.*"), re.compile(r"stream=([0-9]{1,4})")
+_TABBED = re.compile(r"([^\t]+)\t+([^\t]+?)(?:\s+([a-z_]+=\S*))?")
+_JSON = re.compile(r'\s*[\[{]\s*[\[{"]')
+_JESTER = re.compile(r"[0-9]+;[^;]+")
 # Above this a number is no label but a mistake, such as a length in frames.
 _MOST_CLASSES = 100_000
 
@@ -40,31 +45,27 @@ class VideoLists:
         """Videos in the order of the lines.
 
         Raises:
-            InvalidFile: A line that does not parse, labels of two kinds, or no list.
+            InvalidFile: A line that does not parse, labels of two kinds, no list, or none of its videos is there.
         """
         files = _lists(path)
         if not files:
             raise InvalidFile(f"{path}: expected a list file, or a folder with train.txt and val.txt (or .csv)")
         train, *others = (read_list(file) for file in files)
-        labels = {label for video in train for label in video.labels}
+        classes = class_names({label for video in train for label in video.labels}, path)
+        for file, videos in zip(files, (train, *others)):
+            _check_there(file, videos)
         directional = any(map(is_list_directional, files))
-        return Listing(train, others[0] if others else None, class_names(labels, path), directional=directional)
+        return Listing(train, others[0] if others else None, classes, directional)
 
 
 def read_list(file: Path) -> tuple[ListedVideo, ...]:
     """Lines ``path label`` of a list file, with ``stream=N`` behind or not; paths are relative to the list's folder.
 
     Raises:
-        InvalidFile: A line that does not parse (named with its number), or no line at all.
+        InvalidFile: A line that does not parse (named with its number), no line at all, or JSON.
     """
     listed: list[ListedVideo] = []
-    try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
-    except (UnicodeDecodeError, OSError) as error:
-        raise InvalidFile(f"{file}: expected a text file with lines 'path label' ({error})") from None
-    for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
+    for number, line in _lines(file):
         video = listed_video(file.parent, line)
         if video is None:
             columns = {"path", "label"} <= set(re.split("[,;]", line.strip()))
@@ -79,6 +80,42 @@ def read_list(file: Path) -> tuple[ListedVideo, ...]:
     return tuple(listed)
 
 
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    """Lines that are neither blank nor comments, with their numbers."""
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (UnicodeDecodeError, OSError) as error:
+        raise InvalidFile(f"{file}: expected a text file with lines 'path label' ({error})") from None
+    if _JSON.match(text):
+        raise InvalidFile(f"{file}: expected lines 'path label', got JSON")
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            yield number, line
+
+
+def _check_there(file: Path, videos: Sequence[ListedVideo]) -> None:
+    """Refuses a list of which no video is there: its lines are of another form, or the videos elsewhere."""
+    if any(_may_be_there(video.path) for video in videos):
+        return
+    number, line = next(_lines(file))
+    jester = "; 'ID;CLASS' is of 20BN-Jester: docs/guides/data.md says how mmaction2 reads it"
+    raise InvalidFile(
+        f"{file}:{number}: none of the {len(videos)} listed videos is there; the first is "
+        f"{shown(str(videos[0].path))}{jester if _JESTER.fullmatch(line.strip()) else ''}"
+    )
+
+
+def _may_be_there(path: Path) -> bool:
+    """Whether something lies there, or in a folder that cannot be entered, of which training tells."""
+    try:
+        os.stat(path)
+    except PermissionError:
+        return True
+    except (OSError, ValueError):  # a name that no file can have, too
+        return False
+    return True
+
+
 def _lists(path: Path) -> list[Path]:
     """The list files of a data path: train and val, one for both, or none."""
     files = side_files(path, _ENDS)
@@ -88,9 +125,16 @@ def _lists(path: Path) -> list[Path]:
 def listed_video(folder: Path, line: str) -> ListedVideo | None:
     """A line of a list; None where it has one word, or ``KEY=VALUE`` behind the label that is no ``stream=N``.
 
-    Where the words before it are a file, ``KEY=VALUE`` is the label. So it is with another key than ``stream`` where
-    the words before the label are none.
+    What stands behind a tab is the label, which may have blanks. Else the last word is: where the words before it are a
+    file, ``KEY=VALUE`` is the label. So it is with another key than ``stream`` where the words before the label are
+    none.
     """
+    tabbed = _TABBED.fullmatch(line.strip())
+    if tabbed and not _OPTION.fullmatch(tabbed[2].strip()):
+        stream = _STREAM.fullmatch(tabbed[3] or "")
+        if tabbed[3] and not stream:
+            return None
+        return ListedVideo(folder / tabbed[1].strip(), label_of(tabbed[2].strip()), int(stream[1]) if stream else None)
     name, _, last = line.strip().replace("\t", " ").rpartition(" ")
     option = _OPTION.fullmatch(last)
     if option and " " in name.strip() and not os.path.isfile(folder / name.strip()):
