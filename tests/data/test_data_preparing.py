@@ -40,6 +40,7 @@ from hwbench.data.reencoding import (
 from hwbench.data.shards import prepare_shards
 from hwbench.data.videos import VideoList, read_splits
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, UsageError, VideoError, WorkspaceError
+from hwbench.testing.datasets import hmdb51
 from hwbench.testing.decoders import turned, write_moving
 from hwbench.workspace import Workspace
 
@@ -590,6 +591,21 @@ def test_of_a_name_that_is_too_long_with_another_ending_the_end_is_left_out() ->
     planned = plan_videos(DataListing("x", Path(), videos, ("run",), own_split=True), SMALL)
     expected = ["x" * 251, "x" * 249 + "-2", "é" * 125, "x" * 249 + "-3"]
     assert [one.target.stem for one in planned] == expected
+
+
+def test_a_folder_inside_the_data_set_is_prepared_once_and_never_from_itself(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    root = hmdb51(tmp_path / "hmdb51")
+    out = root / "prepared"
+    assert prepare(workspace, root, out).videos == {"train": 4, "val": 2}
+    first = contents(out)
+    for _ in range(2):
+        assert prepare(workspace, root, out).skipped == 6
+    assert contents(out) == first
+    listing = open_listing(workspace, str(root))
+    assert not any(out in video.listed.path.parents for video in listing.videos)
+    assert len(open_listing(workspace, str(out)).videos) == 6
 
 
 def test_finished_files_are_left_alone_and_changed_ones_made_again(

@@ -971,6 +971,30 @@ def test_links_that_lead_back_are_followed_once(changed: Copy) -> None:
     assert len(read("kinetics", root).train) == 4
 
 
+@pytest.mark.parametrize("mark", ["prepared.json", ".prepared.jsonl"])
+def test_copies_that_were_prepared_below_a_data_set_are_none_of_its_videos(changed: Copy, mark: str) -> None:
+    root = changed("hmdb51")
+    listing = read("hmdb51", root)
+    for video in (*listing.train, *(listing.val or ())):
+        small = root / "prepared" / "train" / str(video.label) / f"{video.path.stem}.mp4"
+        small.parent.mkdir(parents=True, exist_ok=True)
+        small.touch()
+    assert read("hmdb51", root).train != listing.train
+    (root / "prepared" / mark).write_text("{}")
+    assert read("hmdb51", root) == listing
+
+
+@pytest.mark.parametrize("name", ["folders", "frames"])
+def test_copies_that_were_prepared_beside_class_folders_are_no_class(copy: Copy, tmp_path: Path, name: str) -> None:
+    made = copy("frames") if name == "frames" else copy("hmdb51")
+    for label in ("run", "walk"):
+        shutil.copytree(made / "train" / label if name == "frames" else made / label, tmp_path / label)
+    listing = read(name, tmp_path)
+    shutil.copytree(tmp_path / "run", tmp_path / "prepared" / "train" / "run")
+    (tmp_path / "prepared" / "prepared.json").write_text("{}")
+    assert read(name, tmp_path) == listing
+
+
 @pytest.mark.parametrize("locked", ["a", "a/deeper"])
 def test_a_folder_of_videos_that_cannot_be_read_is_no_empty_one(tmp_path: Path, locked: str) -> None:
     for name in ("a/0.mp4", "a/deeper/1.mp4", "b/2.mp4"):

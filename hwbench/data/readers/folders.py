@@ -15,6 +15,7 @@ from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.class_order import prepared_classes, without_folder
 from hwbench.data.readers.directions import is_directional
 from hwbench.data.readers.entries import refuse
+from hwbench.data.readers.frame_rates import is_prepared
 from hwbench.data.readers.media_index import ENDINGS
 from hwbench.data.readers.sides import TEST, TRAIN, VAL, side_of, side_of_word
 from hwbench.data.readers.sides import listed as in_words
@@ -69,7 +70,7 @@ def sides(path: Path, is_video: Callable[[Path], bool]) -> tuple[Path, Path | No
         InvalidFile: ``train/`` has no other side, a side has two folders, or all folders are sides and none is to be
             trained on: they are no classes of their own.
     """
-    folders = _folders(path)
+    folders = subfolders(path)
     whole, by_words = _by_side(folders, side_of_word), _by_side(folders, side_of)
     if not by_words:
         return path, None
@@ -119,7 +120,8 @@ def _check_alone(path: Path, by_side: Mapping[str, list[Path]], is_video: Callab
         return
     folders = [folder for folders in by_side.values() for folder in folders]
     alone = train or folders
-    if not any(_folders(folder) for folder in alone) or any(is_video(one) for sub in folders for one in sub.iterdir()):
+    in_classes = any(subfolders(folder) for folder in alone)
+    if not in_classes or any(is_video(one) for sub in folders for one in sub.iterdir()):
         return
     if train:
         raise InvalidFile(
@@ -132,13 +134,15 @@ def _check_alone(path: Path, by_side: Mapping[str, list[Path]], is_video: Callab
 
 def _left_out(path: Path, train: Path, val: Path) -> tuple[str, ...]:
     """A note about folders with videos beside the sides of a data set; ``test`` is known to be left out."""
-    beside = [sub for sub in _folders(path) if sub not in (train, val) and side_of(sub.name) != TEST]
+    beside = [sub for sub in subfolders(path) if sub not in (train, val) and side_of(sub.name) != TEST]
     names = [f"{sub.name}/" for sub in beside if _videos_below(sub)]
     return (f"{path}: {in_words(names)} left out beside {train.name}/ and {val.name}/",) if names else ()
 
 
-def _folders(path: Path) -> list[Path]:
-    return sorted(sub for sub in path.iterdir() if sub.is_dir() and not sub.name.startswith("."))
+def subfolders(path: Path) -> list[Path]:
+    """Folders in a folder, sorted, but for hidden ones and those that ``hwbench data prepare`` made."""
+    folders = (sub for sub in path.iterdir() if sub.is_dir() and not sub.name.startswith("."))
+    return sorted(sub for sub in folders if not is_prepared(sub))
 
 
 def read_folder(folder: Path) -> tuple[ListedVideo, ...]:
@@ -154,7 +158,7 @@ def _classes(folder: Path) -> tuple[tuple[ListedVideo, ...], str]:
     """The videos of class folders, and what is wrong with the first folder that holds none; empty: all hold some."""
     listed: list[ListedVideo] = []
     fault = ""
-    for sub in _folders(folder):
+    for sub in subfolders(folder):
         videos = _videos_below(sub)
         listed += [ListedVideo(video, sub.name) for video in videos]
         if not videos and not fault:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -23,6 +24,7 @@ SIDES = ("train", "val")
 # In a prepared folder: what it holds, written when it is complete, and a line for each finished file. Sets that were
 # prepared before there was the file of rates have them there.
 PREPARED, JOURNAL = "prepared.json", ".prepared.jsonl"
+PREPARED_MARKS = (PREPARED, JOURNAL)
 # What the file can say: 4 decimals, and no more than the option fps of readers takes.
 _LEAST, _MOST = 1e-4, 999999.0
 
@@ -53,6 +55,11 @@ def check_ended(path: Path) -> None:
     for root in roots_of(path.parent if path.is_file() else path):
         if (root / JOURNAL).is_file() and not (root / PREPARED).is_file():
             raise InvalidFile(f"{root}: hwbench data prepare has not ended here; the same command goes on")
+
+
+def is_prepared(folder: Path) -> bool:
+    """Whether ``hwbench data prepare`` made the folder: what lies there are copies of videos of another data set."""
+    return any(os.path.exists(folder / name) for name in PREPARED_MARKS)
 
 
 def prepared_values(root: Path, name: str = PREPARED) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from hwbench.data.readers.annotations import frame_rate
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.class_order import prepared_classes, without_folder
 from hwbench.data.readers.directions import is_directional
-from hwbench.data.readers.folders import sides
+from hwbench.data.readers.folders import sides, subfolders
 from hwbench.data.readers.frame_rates import frame_rates, rated_root
 from hwbench.data.readers.media_index import frame_folders
 from hwbench.errors import InvalidFile
@@ -61,7 +61,7 @@ class ImageFolders:
 
 def _videos(root: Path, rates: Mapping[Path, Fraction], default: Fraction) -> tuple[ListedVideo, ...]:
     listed: list[ListedVideo] = []
-    for folder in sorted(sub for sub in root.iterdir() if sub.is_dir() and not sub.name.startswith(".")):
+    for folder in subfolders(root):
         videos = frame_folders(folder)
         if not videos:
             raise InvalidFile(f"{folder}: expected folders of images ({' '.join(IMAGE_ENDINGS)}), found none")

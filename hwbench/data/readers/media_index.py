@@ -10,6 +10,7 @@ from pathlib import Path
 from hwbench.data.images import IMAGE_ENDINGS, FrameFolder, is_flow
 from hwbench.data.readers.base import ListedVideo, Part
 from hwbench.data.readers.entries import refuse
+from hwbench.data.readers.frame_rates import PREPARED_MARKS
 from hwbench.errors import InvalidFile
 
 ENDINGS = (".3gp", ".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ogv", ".ts", ".webm", ".wmv")
@@ -21,7 +22,8 @@ _ENOUGH_IMAGES = 8
 class MediaIndex:
     """Videos below a folder by name: that of a file without its ending, or that of a folder of images.
 
-    Folders that hold images of optical flow alone are no videos.
+    Folders that hold images of optical flow alone are no videos, and folders below ``root`` that ``hwbench data
+    prepare`` made hold none: they are copies.
 
     Lists of data sets name more videos than anybody can still download: ``listed`` leaves out those that are not there,
     and ``notes`` counts them.
@@ -142,7 +144,8 @@ def _media(root: Path) -> Iterator[tuple[Path, bool]]:
 def _content(folder: Path, *, whole: bool) -> tuple[list[str], list[str], int]:
     """Names of folders and of videos in a folder, and the number of images until it was clear what the folder is.
 
-    Images of optical flow do not count. With ``whole`` all names are read.
+    Images of optical flow do not count. A folder that ``hwbench data prepare`` made holds nothing. With ``whole`` all
+    names are read, whoever made the folder.
     """
     folders: list[str] = []
     videos: list[str] = []
@@ -150,6 +153,8 @@ def _content(folder: Path, *, whole: bool) -> tuple[list[str], list[str], int]:
     with os.scandir(folder) as entries:
         for entry in entries:
             end = os.path.splitext(entry.name)[1].lower()
+            if entry.name in PREPARED_MARKS and not whole:
+                return [], [], 0
             if entry.name.startswith("."):
                 continue
             if end in IMAGE_ENDINGS:
