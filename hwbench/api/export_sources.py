@@ -121,6 +121,7 @@ def source_of(path: Path) -> ExportSource:
         recipe=recipe.to_plain(),
         fine_tuned=tuned,
         flow=checkpoint.flow,
+        trained_on=checkpoint.trained_on,
     )
 
 

@@ -123,21 +123,21 @@ class GivenWeights:
         return StartingWeights(given.of(network, head=not new_head), f"sha256 {given.sha256}{without}")
 
     def warn(self, workspace: Workspace, data: str, opened: Data, recipe: Recipe, listener: Listener) -> None:
-        """Tells where the seed makes validation videos of those that the checkpoint was trained on."""
+        """Tells where another seed, or groups, make validation videos of those that the checkpoint was trained on."""
         from hwbench.data import open_splits
 
         before = self.checkpoint
-        if before is None or before.data_seed == recipe.seed:
+        if before is None or before.trained_on in ("", opened.training.videos.identity):
             return
-        seed = before.data_seed
-        trained_on = before.facts.get("data")
-        if trained_on == opened.training.videos.identity:
+        seed, trained_on = before.data_seed, before.trained_on
+        if trained_on != open_splits(workspace, data, seed=seed, trained_on=trained_on).train.identity:
             return
-        if trained_on == open_splits(workspace, data, seed=seed).train.identity:
-            listener.say(
-                f"{self.weights.path} was trained on {data} as seed {seed} splits it: with seed {recipe.seed} it is "
-                f"validated on videos that it was trained on; give --seed {seed}"
-            )
+        told = f"{self.weights.path} was trained on {data} as"
+        leak = "it is validated on videos that it was trained on"
+        if seed != recipe.seed:
+            listener.say(f"{told} seed {seed} splits it: with seed {recipe.seed} {leak}; give --seed {seed}")
+        else:
+            listener.say(f"{told} an earlier version split it, without groups: {leak}; begin without --weights")
 
 
 def own_normalisation(network: Network) -> Normalisation | None:

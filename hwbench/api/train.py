@@ -279,7 +279,7 @@ def train_network(
             before = tuning.checkpoint
             reading = before.reading(reading)
             network, clip, picture, normalisation = before.network, before.clip, before.picture, before.normalisation
-            splits = _open_splits(data, workspace, recipe.seed, listener)
+            splits = _open_splits(data, workspace, recipe.seed, listener, before.trained_on)
         opened = open_data(
             workspace,
             data,
@@ -383,11 +383,11 @@ def _with_classes_of(splits: Splits, network: Network, workspace: Workspace, tex
     return network if network.num_classes == classes else resolve_model(workspace, text, classes)
 
 
-def _open_splits(data: str, workspace: Workspace, seed: int, listener: Listener) -> Splits:
-    """The videos of the data; ``listener`` hears what the data lacks."""
+def _open_splits(data: str, workspace: Workspace, seed: int, listener: Listener, trained_on: str = "") -> Splits:
+    """The videos of the data, as they were split for a checkpoint; ``listener`` hears what the data lacks."""
     from hwbench.data import open_splits
 
-    splits = open_splits(workspace, data, seed=seed)
+    splits = open_splits(workspace, data, seed=seed, trained_on=trained_on)
     for note in splits.notes:
         listener.say(note)
     return splits

@@ -53,16 +53,16 @@ CACHE_BYTES = 512 * 2**20
 _INDEX = "videos/index.sqlite"
 
 
-def open_splits(workspace: Workspace, data: str, *, seed: int = 0) -> Splits:
+def open_splits(workspace: Workspace, data: str, *, seed: int = 0, trained_on: str = "") -> Splits:
     """The training and validation lists of ``synthetic`` or ``synthetic:NAME`` (encoded on first use), of a path, or of
-    ``READER:PATH``.
+    ``READER:PATH``; ``seed`` and ``trained_on`` are those of ``splits_of``.
 
     Raises:
         UnknownName: None of these.
         InvalidFile: A path that is not laid out as its reader expects.
     """
     path, listing = read_named(workspace, data)
-    return splits_of(listing, path, seed=seed)
+    return splits_of(listing, path, seed=seed, trained_on=trained_on)
 
 
 def read_named(workspace: Workspace, data: str) -> tuple[Path, Listing]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from typing import TypeVar
 import torch
 
 from hwbench.data.media import FileSource, VideoSource, relative_name
+from hwbench.data.named_groups import with_named_groups
 from hwbench.data.readers import ListedVideo, Listing, Part, Reader, read, reader_of
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 
@@ -115,7 +117,8 @@ class VideoList:
 @dataclass(frozen=True)
 class Splits:
     """Videos to train on and videos to validate on, with the same classes; ``notes`` are those of the listing, that
-    there is one class only, and which classes a drawn split leaves no video to train on.
+    there is one class only, that a drawn split keeps groups together which names tell, and which classes it leaves no
+    video to train on.
     """
 
     train: VideoList
@@ -145,14 +148,35 @@ def read_splits(path: str | Path, *, reader: Reader | None = None, seed: int = 0
     return splits_of(read(reader or reader_of(path), path), path, seed=seed)
 
 
-def splits_of(listing: Listing, path: Path, *, seed: int = 0) -> Splits:
+def splits_of(listing: Listing, path: Path, *, seed: int = 0, trained_on: str = "") -> Splits:
     """Training and validation lists of what a reader found at ``path``; the other arguments are those of
     ``read_splits``.
+
+    Args:
+        trained_on: ``VideoList.identity`` of the videos that a checkpoint was trained on. Versions before took no
+            groups from names; where they drew these videos, they are drawn again, so that none is validated on.
 
     Raises:
         InvalidFile: No videos, a fault of the data set, videos of one class and of several, or a class which only the
             validation part has.
     """
+    grouped = with_named_groups(listing.train) if listing.val is None else ()
+    if not grouped:
+        return _splits(listing, path, seed)
+    if trained_on:
+        with contextlib.suppress(InvalidFile):
+            before = _splits(listing, path, seed)
+            if before.train.identity == trained_on:
+                return before
+    splits = _splits(replace(listing, train=grouped), path, seed)
+    note = (
+        f"{path}: names such as {grouped[0].path.name} tell groups of UCF: clips of a group are on one side of the "
+        "drawn split; reader ucf101 takes the official lists, where they are there"
+    )
+    return replace(splits, notes=(note, *splits.notes))
+
+
+def _splits(listing: Listing, path: Path, seed: int) -> Splits:
     if not listing.train:
         raise InvalidFile(f"{path}: expected videos to train on, found none")
     if listing.fault:
@@ -235,8 +259,9 @@ def _split(videos: Listed, path: Path, seed: int) -> tuple[Listed, Listed]:
             labels.setdefault(name, set()).add(label)
     val = _validated(members, seed, labels) or _validated(members, seed, {})
     if not val:
+        several = "videos of two groups" if any(video.group for video in videos) else "two videos"
         raise InvalidFile(
-            f"{path}: no class has two videos, so none is left to validate on; make train/ and val/ folders"
+            f"{path}: no class has {several}, so none is left to validate on; make train/ and val/ folders"
         )
     return (
         [video for name, video in zip(names, videos) if name not in val],

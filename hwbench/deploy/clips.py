@@ -92,7 +92,7 @@ def open_calibration(
         UnknownName: Neither ``synthetic`` nor an existing path, or no such decoder.
         InvalidFile: A path whose folders or lists are not as they should be.
     """
-    videos = open_splits(workspace, source, seed=original.data_seed).train
+    videos = open_splits(workspace, source, seed=original.data_seed, trained_on=original.trained_on).train
     chosen = np.random.default_rng(seed).permutation(len(videos))[:count]
     dataset = _dataset(workspace, videos.subset(sorted(chosen.tolist())), original, (1, 1), policy, reading)
     return Clips(source, "train", seed, dataset)
@@ -113,7 +113,7 @@ def open_validation(
         InvalidValue: The data has other classes than an original whose classes are known.
         And what ``open_calibration`` raises.
     """
-    videos = open_splits(workspace, source, seed=original.data_seed).val
+    videos = open_splits(workspace, source, seed=original.data_seed, trained_on=original.trained_on).val
     if original.classes and videos.classes != original.classes:
         raise InvalidValue(
             f"{source}: its classes ({beginning(videos.classes)}) are not those of {original.network.name} "

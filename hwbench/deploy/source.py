@@ -37,6 +37,7 @@ class ExportSource:
         normalisation: What pixels go through before the network.
         data: Name of the data it was trained on; None with random and with published weights.
         data_seed: Seed by which that data was split into training and validation videos.
+        trained_on: ``VideoList.identity`` of the videos to train on of that split; empty where nothing says it.
         views: Test views (clips, crops) of a video that its accuracy is measured with.
         picture: How frames are scaled and cut.
         fine_tuned: After quantisation-aware training, where ``module`` computes with the rounding of int8; else None.
@@ -57,6 +58,7 @@ class ExportSource:
     picture: PictureSpec = field(default_factory=PictureSpec)
     flow: FlowStream | None = None
     assumed: tuple[str, ...] = ()
+    trained_on: str = ""
 
     def deployed(self, variant: str = AUTO) -> nn.Module:
         """The deploy form: frames as batch (T, 3, H, W) -> logits (1, classes)."""
@@ -99,11 +101,24 @@ def trained(
     fine_tuned: FineTuned | None = None,
     picture: PictureSpec = PICTURE,
     flow: FlowStream | None = None,
+    trained_on: str = "",
 ) -> ExportSource:
     """The original of a checkpoint: its fields, and the digest of its file."""
     weights = WeightsOrigin("checkpoint", sha256=sha256, recipe=recipe)
     return ExportSource(
-        network, module.eval(), clip, weights, classes, normalisation, data, data_seed, views, fine_tuned, picture, flow
+        network,
+        module.eval(),
+        clip,
+        weights,
+        classes,
+        normalisation,
+        data,
+        data_seed,
+        views,
+        fine_tuned,
+        picture,
+        flow,
+        trained_on=trained_on,
     )
 
 

@@ -80,6 +80,11 @@ class Checkpoint:
         """Seed that splits its data as it was split in the training."""
         return self.recipe.seed if self.split_seed is None else self.split_seed
 
+    @property
+    def trained_on(self) -> str:
+        """``VideoList.identity`` of the videos that it was trained on; empty where it does not say."""
+        return self.facts.get("data", "")
+
     def reading(self, asked: Reading | None = None) -> Reading:
         """How its clips are read: what is asked for, and the flow that it was trained on unless another is.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from hwbench.data import FailurePolicy, Reading, open_dataset
+from hwbench.data import FailurePolicy, Reading, open_dataset, open_splits
 from hwbench.errors import InvalidValue
 from hwbench.printable import beginning
 from hwbench.training.checkpoint import Checkpoint, build, load_checkpoint
@@ -36,23 +36,25 @@ def score(
     """
     checkpoint, weights = load_checkpoint(path)
     _, _, _, height, width = checkpoint.network.input.shape
+    data, seed = source or checkpoint.source, checkpoint.data_seed
     dataset = open_dataset(
         workspace,
-        source or checkpoint.source,
+        data,
         split="val",
         size=(height, width),
         clip=checkpoint.clip,
         views=views,
-        seed=checkpoint.data_seed,
+        seed=seed,
         policy=policy,
         picture=checkpoint.picture,
         normalisation=checkpoint.normalisation,
         reading=checkpoint.reading(reading),
+        splits=open_splits(workspace, data, seed=seed, trained_on=checkpoint.trained_on),
         fixed=checkpoint.quantization is not None,
     )
     if dataset.classes != checkpoint.classes:
         raise InvalidValue(
-            f"{source or checkpoint.source}: its classes ({beginning(dataset.classes)}) are not those of "
+            f"{data}: its classes ({beginning(dataset.classes)}) are not those of "
             f"{path} ({beginning(checkpoint.classes)}); name data with these with --data"
         )
     resources = resources or Resources()

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,10 +14,13 @@ from micro_workspace import NETWORK, VIDEOS, make, printed
 
 import hwbench
 import hwbench.data.sources
+import hwbench.data.videos
+from hwbench.api.export_sources import source_of
 from hwbench.api.models import resolve_model
 from hwbench.api.train_request import QAT_EPOCHS, QAT_RATE
-from hwbench.data import FailurePolicy, Normalisation, PictureSpec
+from hwbench.data import FailurePolicy, Normalisation, PictureSpec, open_splits
 from hwbench.data.video_scores import load_scores
+from hwbench.deploy import open_validation
 from hwbench.errors import (
     InvalidFile,
     InvalidValue,
@@ -672,6 +676,37 @@ def test_another_seed_that_validates_on_what_the_weights_saw_is_told(workspace: 
     heard = Keeper()
     hwbench.train(replace(request, weights=given, seed=2, out=tmp_path / "second"), heard, workspace=workspace)
     assert [one for one in heard.lines if "seed" in one] == [line.replace(str(first.checkpoint), str(given))]
+
+
+def test_a_checkpoint_of_before_groups_of_ucf_is_tested_on_what_it_was_not_trained_on(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class_folders(workspace, tmp_path / "data", "grow", "shrink")
+    for folder in (tmp_path / "data").iterdir():
+        for clip, file in enumerate(sorted(folder.iterdir())):
+            for group in range(3):
+                shutil.copy(file, folder / f"v_{folder.name}_g{group:02d}_c{clip:02d}.mp4")
+            file.unlink()
+    data = str(tmp_path / "data")
+    request = replace(REQUEST, data=data, epochs=1, batch_size=4, out=tmp_path / "first")
+    with monkeypatch.context() as before:  # an earlier version: names told no groups
+        before.setattr(hwbench.data.videos, "with_named_groups", lambda _: ())
+        first = hwbench.train(request, workspace=workspace)
+        expected = {path.name for path in open_splits(workspace, data).val.paths}
+    assert expected != {path.name for path in open_splits(workspace, data).val.paths}
+    scores = tmp_path / "scores.npz"
+    hwbench.test(hwbench.TestRequest(checkpoint=first.checkpoint, scores=scores), workspace=workspace)
+    assert {Path(name).name for name in load_scores(scores).videos} == expected
+    validated = open_validation(workspace, data, source_of(first.checkpoint)).dataset.videos
+    assert {path.name for path in validated.paths} == expected
+    tuned, again = Keeper(), Keeper()
+    rounded = replace(request, architecture=str(first.checkpoint), qat=True, data=None, out=tmp_path / "tuned")
+    result = hwbench.train(rounded, tuned, workspace=workspace)
+    assert load_checkpoint(result.checkpoint)[0].trained_on == load_checkpoint(first.checkpoint)[0].trained_on
+    hwbench.train(replace(request, weights=first.checkpoint, out=tmp_path / "second"), again, workspace=workspace)
+    said = [[line for line in heard.lines if "groups" in line] for heard in (tuned, again)]
+    assert said[0] == []
+    assert ["tell groups of UCF" in said[1][0], "without groups: it is validated on videos" in said[1][1]] == [True] * 2
 
 
 def test_unreadable_videos_are_heard(workspace: Workspace, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 import hashlib
 import os
 import random
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,6 +111,59 @@ def test_plain_class_folders_are_split_by_the_seed(tmp_path: Path) -> None:
     touch(tmp_path, "a/10.mp4")
     kept = {p for p in first.val.paths if p.parent.name == "b"}
     assert kept == {p for p in read_splits(tmp_path).val.paths if p.parent.name == "b"}
+
+
+UCF = [f"v_{name}_g{group:02d}_c{clip:02d}.avi" for name in ("YoYo", "Kiss") for group in range(5) for clip in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("names", "group_of"),
+    [
+        ([f"{name.split('_')[1]}/{name}" for name in UCF], lambda path: path.stem[:-4]),
+        (
+            [f"{kind}/v_{kind}_{group:02d}/v_{kind}_{group:02d}_{clip:02d}.mpg" for kind in ("biking", "golf")
+             for group in range(5) for clip in range(4)],
+            lambda path: path.parent.name,
+        ),
+    ],
+    ids=["ucf101", "ucf11"],
+)  # fmt: skip
+@pytest.mark.parametrize("form", ["folders", "list"])
+def test_clips_of_a_group_of_ucf_are_on_one_side(
+    tmp_path: Path, names: list[str], group_of: Callable[[Path], str], form: str
+) -> None:
+    touch(tmp_path, *names)
+    data = tmp_path
+    if form == "list":
+        data = tmp_path / "all.txt"
+        data.write_text("".join(f"{name} {name.partition('/')[0]}\n" for name in names))
+    for seed in range(5):
+        splits = read_splits(data, seed=seed)
+        assert (len(splits.train), len(splits.val)) == (32, 8)
+        assert not {group_of(path) for path in splits.train.paths} & {group_of(path) for path in splits.val.paths}
+        assert "tell groups of UCF" in splits.notes[0]
+
+
+def test_one_other_name_is_no_set_of_ucf(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"{name.split('_')[1]}/{name}" for name in UCF), "Kiss/mine.avi")
+    assert read_splits(tmp_path).notes == ()
+
+
+def test_groups_of_ucf_may_leave_nothing_to_validate_on(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"{label}/v_{label}_g01_c0{clip}.avi" for label in "ab" for clip in range(4)))
+    with pytest.raises(InvalidFile, match="no class has videos of two groups"):
+        read_splits(tmp_path)
+
+
+def test_a_split_of_before_there_were_groups_is_drawn_again(tmp_path: Path) -> None:
+    listed = [ListedVideo(tmp_path / name, name.split("_")[1]) for name in UCF]
+    # As before: each file a group of its own.
+    alone = tuple(replace(video, group=video.path.name) for video in listed)
+    before, now = splits_of(Listing(alone), tmp_path), splits_of(Listing(tuple(listed)), tmp_path)
+    assert before.val.paths != now.val.paths
+    assert splits_of(Listing(tuple(listed)), tmp_path, trained_on=before.train.identity) == before
+    for other in (now.train.identity, "of other videos"):
+        assert splits_of(Listing(tuple(listed)), tmp_path, trained_on=other) == now
 
 
 def validation_names(listed: list[ListedVideo], seed: int) -> set[str]:
