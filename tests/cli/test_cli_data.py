@@ -131,6 +131,10 @@ def test_prepare_writes_frames_and_shards(clips, capsys, flag, files):
     assert (status, json.loads(out)["form"]) == (0, flag.removeprefix("--"))
     assert list(Path("out").glob(files))
     assert "next: hwbench train ARCHITECTURE --data out" in err
+    if flag == "--frames":
+        images = sum(image.stat().st_size for image in Path("out").glob(files.replace("00012", "*")))
+        out = run(capsys, "prepare", "out", "again", flag, "--short-side", "32", "--jobs", "0", "--json")[1]
+        assert json.loads(out)["original_bytes"] == images > 0
     status, out, _ = run(capsys, "check", "out", "--jobs", "0", "--json")
     values, original = json.loads(out), json.loads(run(capsys, "check", clips, "--jobs", "0", "--json")[1])
     assert (status, values["videos"]) == (0, {"train": 4, "val": 2})

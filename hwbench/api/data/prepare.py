@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -162,7 +163,6 @@ def prepare_data(
         listener.say(note)
     for video, cause in prepared.failed:
         listener.say(f"left out: {video}: {cause}")
-    originals = {video.listed.path for video in listing.videos}
     return PrepareDataResult(
         data=request.data,
         out=request.out,
@@ -171,11 +171,23 @@ def prepare_data(
         videos=dict(prepared.videos),
         skipped=prepared.skipped,
         bytes=prepared.bytes,
-        original_bytes=sum(path.stat().st_size for path in originals if path.is_file()),
+        original_bytes=_original_bytes(listing),
         failed=tuple(prepared.failed),
         notes=prepared.notes,
         seconds=round(time.monotonic() - started, 1),
     )
+
+
+def _original_bytes(listing: DataListing) -> int:
+    """The bytes of the files that the videos of a data set are read from; of those that cannot be read, none."""
+    from hwbench.data.images import FrameFolder, images_of
+    from hwbench.errors import VideoError
+
+    files = {video.listed.path for video in listing.videos}
+    for folder in {video.source for video in listing.videos if isinstance(video.source, FrameFolder)}:
+        with contextlib.suppress(VideoError):
+            files.update(images_of(folder))
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _check_outside(listing: DataListing, out: Path) -> None:
