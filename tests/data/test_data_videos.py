@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hwbench.data.readers import ListedVideo, Listing
+from hwbench.data.readers import ListedVideo, Listing, get
 from hwbench.data.readers.lists import read_list
 from hwbench.data.videos import read_splits, splits_of
 from hwbench.errors import InvalidFile, UnknownName
@@ -298,6 +298,34 @@ def test_numbers_keep_their_value(tmp_path: Path) -> None:
     assert splits.train.classes == ("0", "1", "2")
     assert sorted({*splits.train.labels, *splits.val.labels}) == [0, 2]
     assert len(splits.val) == 2
+
+
+@pytest.mark.parametrize("other", ["val", "test"])
+def test_the_list_of_the_other_side_is_found_by_the_rest_of_its_name(tmp_path: Path, other: str) -> None:
+    train, val = tmp_path / "ucf101_train_split_1_videos.txt", tmp_path / f"ucf101_{other}_split_1_videos.txt"
+    train.write_text("".join(f"{i}.mp4 {i % 2}\n" for i in range(8)))
+    alone = read_splits(train)
+    assert (len(alone.train), len(alone.val), alone.notes) == (6, 2, ())
+    val.write_text("8.mp4 0\n9.mp4 1\n10.mp4 1\n")
+    splits = read_splits(train)
+    assert (len(splits.train), [path.stem for path in splits.val.paths]) == (8, ["8", "9", "10"])
+    assert splits.notes == (f"{train}: {val.name} beside it is the list to validate on",)
+    train.rename(tmp_path / "constrained.txt")
+    val.rename(tmp_path / f"cons{other}ed.txt")
+    assert len(read_splits(tmp_path / "constrained.txt").val) == 2  # train is no word of this name
+
+
+@pytest.mark.parametrize("root", ["", "rawframes_train"])
+def test_lists_of_folders_with_their_frames_name_their_reader(tmp_path: Path, root: str) -> None:
+    touch(tmp_path / root, *(f"a b/clip{i}/img_{frame:05d}.jpg" for i in range(4) for frame in range(1, 4)))
+    file = tmp_path / "list.txt"
+    file.write_text("".join(f"a b/clip{i} 3 {i % 2}\n" for i in range(4)))
+    with pytest.raises(InvalidFile) as caught:
+        read_splits(file)
+    expected = f"{file}:1: a b/clip0 is a folder; for lines 'FOLDER FRAMES LABEL': --data mmaction2:{file}"
+    assert str(caught.value) == expected
+    splits = read_splits(file, reader=get("mmaction2"))
+    assert (len(splits.train), len(splits.val)) == (2, 2)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """List files.
 
 * A folder with ``train.txt`` and ``val.txt`` (or ``.csv``, and other words of ``sides.py``);
-* a list file; if it is called ``train.*`` and a ``val.*`` lies beside it, that one is for validation.
+* a list file; if it is called ``train.*`` and a ``val.*`` lies beside it, that one is for validation, and so is
+  ``NAME_val_MORE.txt`` beside ``NAME_train_MORE.txt``.
 
 A line of a list is ``path label``: the path relative to the list's folder, the label a whole number from 0 or a name,
 of one kind in all lines. Behind a tab a label may have blanks. Blank lines and lines starting with ``#`` are skipped.
@@ -20,15 +21,18 @@ from pathlib import Path
 
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.directions import is_list_directional
-from hwbench.data.readers.sides import side_files
+from hwbench.data.readers.sides import TRAIN, list_beside, side_files, side_of, side_of_word
 from hwbench.errors import InvalidFile
 from hwbench.printable import shown
 
 _ENDS = (".txt", ".csv")
+# Where lists of mmaction2 have their folders of images, relative to the list.
+_FRAME_ROOTS = ("", "rawframes", "rawframes_train", "rawframes_val")
 _OPTION, _STREAM = re.compile(r"([a-z_]+)=.*"), re.compile(r"stream=([0-9]{1,4})")
 _TABBED = re.compile(r"([^\t]+)\t+([^\t]+?)(?:\s+([a-z_]+=\S*))?")
 _JSON = re.compile(r'\s*[\[{]\s*[\[{"]')
 _JESTER = re.compile(r"[0-9]+;[^;]+")
+_FRAMES = re.compile(r"(.*\S)\s+[0-9]{1,9}\s+[0-9]{1,9}")
 # Above this a number is no label but a mistake, such as a length in frames.
 _MOST_CLASSES = 100_000
 
@@ -55,7 +59,8 @@ class VideoLists:
         for file, videos in zip(files, (train, *others)):
             _check_there(file, videos)
         directional = any(map(is_list_directional, files))
-        return Listing(train, others[0] if others else None, classes, directional)
+        val, notes = (others[0], _beside_note(*files)) if others else (None, ())
+        return Listing(train, val, classes, directional=directional, notes=notes)
 
 
 def read_list(file: Path) -> tuple[ListedVideo, ...]:
@@ -73,6 +78,11 @@ def read_list(file: Path) -> tuple[ListedVideo, ...]:
             raise InvalidFile(
                 f"{file}:{number}: expected 'path label' with a space between, or 'path label stream=NUMBER', "
                 f"got {line.strip()[:80]!r}{table}"
+            )
+        if name := _folder_of_frames(line, file.parent, video.path):
+            raise InvalidFile(
+                f"{file}:{number}: {name} is a folder; for lines 'FOLDER FRAMES LABEL': "
+                f"--data {shlex.quote(f'mmaction2:{file}')}"
             )
         listed.append(video)
     if not listed:
@@ -119,7 +129,25 @@ def _may_be_there(path: Path) -> bool:
 def _lists(path: Path) -> list[Path]:
     """The list files of a data path: train and val, one for both, or none."""
     files = side_files(path, _ENDS)
-    return list(files) if files else [path] if path.is_file() else []
+    if files or not path.is_file():
+        return list(files or ())
+    beside = list_beside(path) if side_of(path.stem) == TRAIN else None
+    return [path, beside] if beside else [path]
+
+
+def _beside_note(train: Path, val: Path) -> tuple[str, ...]:
+    """A note about a list to validate on that was found by more than the name of a side."""
+    if side_of_word(train.stem):
+        return ()
+    return (f"{train}: {val.name} beside it is the list to validate on",)
+
+
+def _folder_of_frames(line: str, list_folder: Path, path: Path) -> str:
+    """The folder of a line ``FOLDER FRAMES LABEL``, taken for a label of ``path``; empty: it is no such line."""
+    frames = _FRAMES.fullmatch(line.strip())
+    if frames is None or os.path.exists(path):
+        return ""
+    return frames[1] if any(os.path.isdir(list_folder / root / frames[1]) for root in _FRAME_ROOTS) else ""
 
 
 def listed_video(folder: Path, line: str) -> ListedVideo | None:

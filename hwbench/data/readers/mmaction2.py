@@ -23,7 +23,7 @@ from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.directions import DIRECTIONAL, is_directional, is_list_directional
 from hwbench.data.readers.entries import matching, refuse
 from hwbench.data.readers.lists import class_names
-from hwbench.data.readers.sides import TO_VALIDATE_ON
+from hwbench.data.readers.sides import list_beside
 from hwbench.errors import InvalidFile
 from hwbench.printable import shown
 
@@ -153,8 +153,7 @@ def _exists(path: Path) -> bool:
 def _files(path: Path) -> tuple[Path, Path | None]:
     """The lists for training and validation."""
     if path.is_file():
-        beside = [path.with_name(path.name.replace("train", word)) for word in TO_VALIDATE_ON]
-        return path, next((file for file in beside if file != path and file.is_file()), None)
+        return path, list_beside(path)
     train = [file for file in matching(path, "*train*.txt") if file.is_file()]
     if len(train) != 1:
         several = f"several ({', '.join(file.name for file in train)[:200]}); name the file" if train else "none"

@@ -20,8 +20,6 @@ _WORDS = {
     VAL: ("val", "valid", "validation", "validate", "valset", "dev", "eval", "evaluation"),
     TEST: ("test", "testing", "testset"),
 }
-# In the order in which they are taken where several are there.
-TO_VALIDATE_ON = (*_WORDS[VAL], *_WORDS[TEST])
 _SIDES = {word: side for side, words in _WORDS.items() for word in words}
 _MOST_NAMES = 3
 
@@ -82,6 +80,12 @@ def side_files(path: Path, ends: Sequence[str]) -> tuple[Path, Path] | None:
     train = path if path.is_file() else next((file for file in files if side_of_word(file.stem) == TRAIN), None)
     val = next((file for file in files if side_of_word(file.stem) != TRAIN), None)
     return (train, val) if train and val else None
+
+
+def list_beside(file: Path) -> Path | None:
+    """The list to validate on whose name is that of ``file`` with another word for ``train``; None: there is none."""
+    beside = [file.with_name(file.name.replace("train", word)) for word in (*_WORDS[VAL], *_WORDS[TEST])]
+    return next((one for one in beside if one != file and one.is_file()), None)
 
 
 def listed(names: Sequence[str]) -> str:
