@@ -6,6 +6,7 @@ given one. Everything that was read from a file is looked up among the models th
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -482,12 +483,14 @@ def _unknown(blocks: Sequence[BlockSpec]) -> str:
 class _working_directory:
     """Modules of the working directory can be imported, after those of Python and of what is installed.
 
-    ``python -m`` puts the directory first, where its ``json.py`` would stand for Python's.
+    ``python -m`` puts the directory first, where its ``json.py`` would stand for Python's. Folders that the user's
+    module adds to ``sys.path`` stay there.
     """
 
     def __enter__(self) -> None:
-        self._path = list(sys.path)
-        sys.path.append(str(Path.cwd()))
+        self._folder = str(Path.cwd())
+        sys.path.append(self._folder)
 
     def __exit__(self, *_: object) -> None:
-        sys.path[:] = self._path
+        with contextlib.suppress(ValueError):  # the user's module may have taken it away
+            del sys.path[-1 - sys.path[::-1].index(self._folder)]

@@ -603,6 +603,23 @@ def resolved(blocks, network):
     return type(network)(network.name, blocks, network.input)
 
 
+def test_folders_that_a_module_adds_to_the_import_path_stay(package, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    before, third = list(sys.path), tmp_path / "third"
+    third.mkdir()
+    (third / f"{package}layers.py").write_text(f"from {package} import make\n")
+    user = f"{package}user"
+    (tmp_path / f"{user}.py").write_text(
+        "import os, sys\nsys.path.insert(0, os.path.join(os.path.dirname(__file__), 'third'))\n"
+        f"def make():\n    from {package}layers import make\n    return make()\n"
+        "make.input_shape = (1, 3, 4, 10, 10)\n"
+    )
+    assert loaded(user, "make").network.num_classes == 5
+    assert sys.path == [str(third), *before]
+    for name in (user, f"{package}layers"):
+        monkeypatch.delitem(sys.modules, name)
+
+
 def test_a_space_with_one_member(package, tmp_path):
     space = open_space(Workspace.create(tmp_path / "w"), f"{package}:make", 8)
     (member,) = space.architectures()
