@@ -23,7 +23,7 @@ from hwbench.models import by_hand, eager_workload, network
 from hwbench.models.answers import answer
 from hwbench.models.hand_weights import HandWeights
 from hwbench.runtimes.eager import EagerTorch
-from hwbench.spaces import load_space, open_space, read_space, resolve
+from hwbench.spaces import load_space, open_space, open_spaces, read_space, resolve
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Artifact, BlockSpec, ModelName, Precision, TensorSpec, Workload
@@ -632,6 +632,14 @@ def test_a_space_with_one_member(package, tmp_path):
     assert len(list(feasible.reachable_parts())) == 3
     with pytest.raises(InvalidValue, match="a search space has square clips"):
         open_space(Workspace.create(tmp_path / "v"), f"{package}:wide", 8)
+
+
+def test_a_model_of_a_script_is_no_space_and_still_a_network(package, tmp_path, monkeypatch):
+    workspace, name = Workspace.create(tmp_path / "w"), "__main__:make@1x3x4x10x10"
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules[loaded(package, "make").name.module])
+    with pytest.raises(InvalidValue, match=r"other processes can import: write it to mynets\.py and name mynets:make$"):
+        open_spaces(workspace, [name])
+    assert resolve(workspace, name, 4).num_classes == 4
 
 
 def test_a_network_by_its_name(package, tmp_path):

@@ -69,9 +69,15 @@ def hand_space(name: ModelName, num_classes: int | None = None) -> StagedSpace:
     """The space whose only member is a model that the user named; it is called as the model's label.
 
     Raises:
-        InvalidValue: What loading the model raises, or its clip is not square.
+        InvalidValue: What loading the model raises, its clip is not square, or it stands in a notebook or script, whose
+            ``__main__`` no process that builds its blocks can import.
         UnsupportedModule: It does not give logits.
     """
+    if name.module == "__main__":
+        raise InvalidValue(
+            f"{name}: a model of a notebook or script has to stand in a file that other processes can import: write it "
+            f"to mynets.py and name mynets:{name.function}"
+        )
     model = _load(name, num_classes)
     clip, blocks = model.input, model.network.blocks
     if clip.h != clip.w:
