@@ -13,7 +13,7 @@
     |   +-- MissingDependency            an optional package or tool that is not installed
     +-- DeviceError                   3  the device did not do its part
     |   +-- DeviceUnreachable            it cannot be reached
-    |   +-- DeviceBusy                   another process measures on it
+    |   +-- DeviceBusy                   another process, or another thread, measures on it
     |   +-- DeviceLost                   it went away in the middle of a command
     +-- InfeasibleBudget              4  no network of the space fits the budget
     +-- CheckFailed                   5  a check said no
@@ -98,7 +98,7 @@ class DeviceUnreachable(DeviceError):
 
 
 class DeviceBusy(DeviceError):
-    """Another process holds the device; the message says which, and since when."""
+    """Another process, or another thread of this one, holds the device; the message says which, and since when."""
 
 
 class DeviceLost(DeviceError):

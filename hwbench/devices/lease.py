@@ -1,9 +1,9 @@
 """One user of a device at a time: two processes that measure on it would measure each other.
 
 A lease is a lock on a file of the user's state folder, so it ends with the process that holds it, however that ends,
-and counts for all workspaces. The file says who holds it, for the message to whoever comes second. Within a process a
-lease may be taken again. Nobody waits for a lease: one that is held is refused, so leases cannot lock each other out
-for ever, in whatever order they are taken.
+and counts for all workspaces. The file says who holds it, for the message to whoever comes second. The thread that
+holds a lease may take it again; other threads of its process are refused as other processes are. Nobody waits for a
+lease: one that is held is refused, so leases cannot lock each other out for ever, in whatever order they are taken.
 
 One device may have several addresses; ``unit.py`` takes the leases that hold for all of them.
 """
@@ -36,6 +36,7 @@ from hwbench.workspace import writing
 
 _held: Counter[str] = Counter()
 _files: dict[str, IO[str]] = {}
+_threads: dict[str, threading.Thread] = {}
 _guard = threading.Lock()
 
 _ELSEWHERE = "name a folder that can be written: export XDG_STATE_HOME=DIR"
@@ -74,12 +75,15 @@ def leased(identity: str, address: str = "") -> Iterator[None]:
         address: Of the transport, where ``identity`` is a name of the unit.
 
     Raises:
-        DeviceBusy: Another process holds it; says which, and since when.
+        DeviceBusy: Another process holds it; says which, and since when. Or another thread of this process does.
         WorkspaceError: The state folder cannot be written, or has no locks.
     """
     with _guard:
         if not _held[identity]:
             _files[identity] = _take(identity, address)
+            _threads[identity] = threading.current_thread()
+        elif _threads[identity] is not threading.current_thread():
+            raise DeviceBusy(_in_use(address or identity, "another thread of this process"))
         _held[identity] += 1
     try:
         yield
@@ -87,6 +91,7 @@ def leased(identity: str, address: str = "") -> Iterator[None]:
         with _guard:
             _held[identity] -= 1
             if not _held[identity]:
+                del _threads[identity]
                 file = _files.pop(identity)
                 file.truncate(0)
                 file.close()
@@ -174,12 +179,12 @@ def _lock(file: IO[str], patience_s: float = 0.0) -> bool | None:
     return ours
 
 
-def _in_use(device: str, user: Holder) -> str:
+def _in_use(device: str, user: Holder | str) -> str:
     said = (
         f"the device {device} is in use by {user}; two at a time would measure each other: wait until it has ended, or "
         "end it"
     )
-    if user.address in ("", device):
+    if isinstance(user, str) or user.address in ("", device):
         return said
     return (
         f"{said}. If {device} and {user.address} are two devices, one is a copy of the other's system: give it a "

@@ -41,7 +41,7 @@ def unit_leased(probe: Probe, address: str) -> Iterator[None]:
         address: The identity of the transport, for the message to whoever comes second.
 
     Raises:
-        DeviceBusy: Another process holds the unit, by this address or another one.
+        DeviceBusy: Another process or thread holds the unit, by this address or another one.
         WorkspaceError: The state folder cannot be written.
     """
     with ExitStack() as stack:
@@ -58,7 +58,7 @@ def occupied(transport: Transport, report: Report | None = None) -> Iterator[Pro
     One that is started anew within the block stays held by address and serial number.
 
     Raises:
-        DeviceBusy: Another process holds it, by this address or another one; says which, and since when.
+        DeviceBusy: Another process or thread holds it, by this address or another one; says which, and since when.
         DeviceError: It does not describe itself.
         DeviceLost: It went away.
         WorkspaceError: The state folder cannot be written.

@@ -4,7 +4,7 @@ import pathlib
 import signal
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from waiting import heeding
@@ -93,18 +93,37 @@ def test_a_lease_ends_with_its_process(other, number):
     assert holder("adb:R58") is None
 
 
-def test_a_process_may_take_its_lease_again():
+def test_a_thread_may_take_its_lease_again():
     with leased("ssh:a:22"):
         with leased("ssh:a:22"):
             pass
         assert holder("ssh:a:22").pid == os.getpid()
-        kept = leased("ssh:a:22")
-        thread = threading.Thread(target=kept.__enter__)
-        thread.start()
-        thread.join()
-    assert holder("ssh:a:22") is not None  # the thread's
-    kept.__exit__(None, None, None)
     assert holder("ssh:a:22") is None
+
+
+def test_another_thread_does_not_get_the_lease_of_a_thread():
+    def taken_elsewhere(identity, address=""):
+        """The lease, which a thread that has ended took."""
+        lease = leased(identity, address)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(lease.__enter__).result()
+        return lease
+
+    expected = "adb:1 is in use by another thread of this process; two at a time would measure each other"
+    with leased("adb:1"), leased("unit:a", "adb:1"):
+        other = taken_elsewhere("adb:2")
+        with pytest.raises(DeviceBusy, match=expected):
+            taken_elsewhere("adb:1")
+        with pytest.raises(DeviceBusy, match="the device adb:3 is in use by another thread"):
+            taken_elsewhere("unit:a", "adb:3")
+    other.__exit__(None, None, None)
+    kept = taken_elsewhere("adb:1")
+    with pytest.raises(DeviceBusy, match=expected), leased("adb:1"):
+        pass
+    kept.__exit__(None, None, None)
+    with leased("adb:1"):
+        pass
+    assert holder("adb:1") is None
 
 
 def test_a_lease_survives_an_exception():
