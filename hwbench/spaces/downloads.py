@@ -27,7 +27,7 @@ from typing import IO, Any
 from hwbench import __version__
 from hwbench.durable import make_folder, sync_folder
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
-from hwbench.locks import try_lockf
+from hwbench.locks import try_flock
 from hwbench.ownership import check_own
 from hwbench.printable import printable, shown, without_secrets
 from hwbench.spaces.cards import Weights, load_card
@@ -345,7 +345,7 @@ def _way_out(url: str) -> str:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[Path]:
-    """Waits for another process that fetches the same file; gives the name of the part that this one writes.
+    """Waits for another process or thread that fetches the same file; gives the name of the part that this one writes.
 
     Without locks nobody is waited for: the part is of this process alone, and goes at the end, or where the process is
     killed with a fetch of the same card a day later.
@@ -353,10 +353,10 @@ def _alone(path: Path) -> Iterator[Path]:
     with writing(path):
         lock = path.with_name(".lock").open("w")
     with lock:
-        alone = try_lockf(lock)
+        alone = try_flock(lock)
         if alone is False:
             with writing(path):
-                fcntl.lockf(lock, fcntl.LOCK_EX)
+                fcntl.flock(lock, fcntl.LOCK_EX)
         _sweep(path.parent)
         part = _part(path) if alone is not None else temporary_beside(path)
         try:

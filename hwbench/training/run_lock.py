@@ -1,4 +1,4 @@
-"""Who trains in the folder of a run: one process at a time, and others can ask whether there is one."""
+"""Who trains in the folder of a run: one thread of one process at a time, and others can ask whether there is one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import fcntl
 import os
 import platform
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
@@ -19,41 +20,49 @@ from hwbench.workspace import writing
 _LOCK = ".lock"
 # struct flock of Linux with 64-bit offsets: type, whence, start, length, process.
 _FLOCK = "hhqqi4x"
-# Folders that this process trains in. Closing any file of a lock gives up what this process holds, so none is opened.
+# Folders that this process trains in, or waits to train in. A POSIX lock is of the process: it keeps no other thread
+# out, and closing any file of the lock gives it up. So none is opened while the folder stands here.
 _held: set[Path] = set()
+_turns = threading.Condition()
 
 
 @contextlib.contextmanager
 def training_alone(run_dir: Path) -> Iterator[None]:
-    """Keeps a second process out of the folder, which is made; a killed process holds nothing.
+    """Keeps a second process or thread out of the folder, which is made; a killed process holds nothing.
 
-    Where the file system has no locks, nobody is kept out.
+    Where the file system has no locks, no other process is kept out.
 
     Raises:
-        InvalidValue: Another process trains here.
+        InvalidValue: Another process or thread trains here.
     """
-    with _lock_file(run_dir) as file:
+    if not _take(run_dir):
+        raise InvalidValue(
+            f"{run_dir}: another thread of this process trains here; wait for it or choose another --out"
+        )
+    with _holding(run_dir), _lock_file(run_dir) as file:
         if try_lockf(file) is False:
             raise InvalidValue(f"{run_dir}: another process trains here; wait for it or choose another --out")
-        with _holding(run_dir):
-            yield
+        yield
 
 
 @contextlib.contextmanager
 def training_in_turn(run_dir: Path, waits: Callable[[], None]) -> Iterator[None]:
-    """``training_alone`` for what several processes want: where another one trains, its end is awaited.
+    """``training_alone`` for what several processes or threads want: where another one trains, its end is awaited.
 
     Args:
         run_dir: The folder.
         waits: Called before the wait.
     """
-    with _lock_file(run_dir) as file:
+    if not _take(run_dir):
+        waits()
+        with _turns:
+            _turns.wait_for(lambda: _take(run_dir))
+    with _holding(run_dir), _lock_file(run_dir) as file:
         if try_lockf(file) is False:
             waits()
             with writing(run_dir):
                 fcntl.lockf(file, fcntl.LOCK_EX)
-        with _holding(run_dir):
-            yield
+        yield
 
 
 @contextlib.contextmanager
@@ -65,27 +74,39 @@ def _lock_file(run_dir: Path) -> Iterator[IO[str]]:
         yield file
 
 
+def _take(run_dir: Path) -> bool:
+    """Whether no thread of this process has the folder; this one has it from then on."""
+    with _turns:
+        is_free = run_dir.resolve() not in _held
+        _held.add(run_dir.resolve())
+    return is_free
+
+
 @contextlib.contextmanager
 def _holding(run_dir: Path) -> Iterator[None]:
-    _held.add(run_dir.resolve())
+    """Gives the folder that was taken to others at the end."""
+    folder = run_dir.resolve()
     try:
         yield
     finally:
-        _held.discard(run_dir.resolve())
+        with _turns:
+            _held.discard(folder)
+            _turns.notify_all()
 
 
 def is_trained_now(run_dir: Path) -> bool:
     """Whether a process trains in the folder; of processes of other machines a shared file system may not tell."""
-    if run_dir.resolve() in _held:
-        return True
-    try:
-        file = os.open(run_dir / _LOCK, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        return _is_locked(file)
-    finally:
-        os.close(file)
+    with _turns:  # so that no thread locks the file before it is closed here
+        if run_dir.resolve() in _held:
+            return True
+        try:
+            file = os.open(run_dir / _LOCK, os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            return _is_locked(file)
+        finally:
+            os.close(file)
 
 
 def _is_locked(file: int) -> bool:

@@ -1,6 +1,7 @@
 """Published weights by name, fetched from a real server that breaks off, changes the file, or is not there."""
 
 import datetime
+import fcntl
 import hashlib
 import http.server
 import os
@@ -12,7 +13,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 import pytest
 from plugin_packages import offer
@@ -21,7 +24,7 @@ import hwbench
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, UnknownName, WorkspaceError
 from hwbench.ownership import SAFE_DIRECTORY, who_else
 from hwbench.spaces import downloads, fetch_weights, read_card
-from hwbench.spaces.downloads import MIRROR, mirrored, stored_weights
+from hwbench.spaces.downloads import MIRROR, FetchedWeights, mirrored, stored_weights
 from hwbench.spaces.families import families
 from hwbench.workspace import Workspace, shipped
 
@@ -143,6 +146,26 @@ def test_a_file_is_fetched_once_and_checked_each_time(workspace: Workspace, serv
     got.path.write_bytes(DATA[:-1])  # the card names no digest: that of the first fetch holds
     with pytest.raises(InvalidFile, match=r"expected SHA-256 .* damaged or replaced: remove the folder"):
         fetch_weights(workspace, "x3d-xs")
+
+
+def test_two_threads_fetch_a_file_once(workspace: Workspace, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, flock, others = threading.Event(), fcntl.flock, list[Future[FetchedWeights]]()
+
+    def locked(file: IO[str], how: int) -> None:
+        if how == fcntl.LOCK_EX:
+            waits.set()
+        flock(file, how)
+
+    def fetch_beside(*_: object) -> None:
+        if not others:
+            others.append(pool.submit(fetch_weights, workspace, "x3d-xs", lambda *_: waits.set()))
+            assert waits.wait(60)
+
+    monkeypatch.setattr(fcntl, "flock", locked)
+    with ThreadPoolExecutor(1) as pool:
+        assert fetch_weights(workspace, "x3d-xs", fetch_beside).fetched
+        assert not others[0].result(60).fetched
+    assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize("cut", [None, 3_000_000])
