@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 
 from hwbench.api import API
 from hwbench.api.listener import SILENT, Listener
+from hwbench.api.turns import ALONE, alone
 from hwbench.errors import InvalidValue
 from hwbench.registry import instance_of
 from hwbench.workspace import Workspace, explaining
@@ -25,6 +27,7 @@ def published(function: Callable[..., Any]) -> Callable[..., Any]:
         InvalidValue: From the call: a request, a listener or a workspace of another type.
         WorkspaceError: From the call: the operating system or SQLite refused something, and the function did not say
             what that means.
+        UsageError: From the call: another thread of this process is at a request, and both are of ``ALONE``.
     """
     name, signature = function.__name__, inspect.signature(function)
     request, *none = signature.parameters["request"].annotation.split(" | ")
@@ -45,7 +48,7 @@ def published(function: Callable[..., Any]) -> Callable[..., Any]:
         workspace = given.get("workspace")
         if not isinstance(workspace, str | Path | None):
             _expect(Workspace, workspace, f"{name}: workspace", "give one, or its path")
-        with explaining():
+        with explaining(), alone(name) if name in ALONE else contextlib.nullcontext():
             return function(*bound.args, **bound.kwargs)
 
     call.__module__ = "hwbench"  # where pickle finds it
