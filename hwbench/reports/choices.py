@@ -53,13 +53,13 @@ def _fanova(scored: tuple[tuple[str, float], ...]) -> Mapping[str, float]:
     from optuna.distributions import BaseDistribution, CategoricalDistribution
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 
+    from hwbench.studies.optuna_log import quiet_optuna
+
     choices = _choices([Architecture.parse(key) for key, _ in scored])
     names = list(dict.fromkeys(name for one in choices.values() for name in one))
     values = {name: sorted({one.get(name, _ABSENT) for one in choices.values()}) for name in names}
     varied: dict[str, BaseDistribution] = {n: CategoricalDistribution(v) for n, v in values.items() if len(v) > 1}
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
+    with quiet_optuna():
         study = optuna.create_study(direction="maximize")
         for key, score in scored:
             params = {name: choices[key].get(name, _ABSENT) for name in varied}
@@ -67,7 +67,5 @@ def _fanova(scored: tuple[tuple[str, float], ...]) -> Mapping[str, float]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = get_param_importances(study, evaluator=FanovaImportanceEvaluator(seed=0))
-    finally:
-        optuna.logging.set_verbosity(before)
     shares = {name: float(share) for name, share in found.items()}
     return dict(sorted(shares.items(), key=lambda one: -one[1]))

@@ -17,6 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.locks import try_flock, without_locks
 from hwbench.printable import printable
+from hwbench.studies.optuna_log import quiet_optuna
 from hwbench.studies.settings import Settings
 from hwbench.studies.storage import MARKER, StudyStorage, check_marker, marker_text
 from hwbench.studies.stored_settings import JOURNAL, SETTINGS, SETTINGS_COPY, is_missing
@@ -55,7 +56,7 @@ def open_study(
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / ".lock").open("w") as lock, _quiet():
+        with (folder / ".lock").open("w") as lock, quiet_optuna():
             _take(lock.fileno(), folder)
             check_marker(folder, storage, folder / JOURNAL)
             with _opened(folder, storage) as opened:
@@ -253,14 +254,3 @@ def _cut_torn_line(path: Path) -> None:
     if len(whole) != len(data):
         with path.open("r+b") as file:
             file.truncate(len(whole))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Turns Optuna's log off, and back to what it was."""
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        yield
-    finally:
-        optuna.logging.set_verbosity(before)

@@ -21,6 +21,7 @@ from hwbench.studies.evaluations import Assignment, EvaluatorSetup, InProcess
 from hwbench.studies.evaluators import get as get_evaluator
 from hwbench.studies.evaluators.base import Context, evaluators
 from hwbench.studies.latencies import space_latencies
+from hwbench.studies.optuna_log import quiet_optuna
 from hwbench.studies.study import SearchWatch
 from hwbench.units import milliseconds, parse_duration, typed_duration
 
@@ -412,6 +413,21 @@ def test_optuna_is_quiet_and_left_as_it_was(make_search, capfd):
     make_search().run(trials=5, measure=1)
     assert optuna.logging.get_verbosity() == before
     assert capfd.readouterr() == ("", "")
+
+
+def test_optuna_is_left_as_it_was_by_blocks_that_overlap():
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.DEBUG)
+    try:
+        search, report = quiet_optuna(), quiet_optuna()
+        search.__enter__()
+        report.__enter__()
+        search.__exit__(None, None, None)
+        assert optuna.logging.get_verbosity() == optuna.logging.ERROR
+        report.__exit__(None, None, None)
+        assert optuna.logging.get_verbosity() == optuna.logging.DEBUG
+    finally:
+        optuna.logging.set_verbosity(before)
 
 
 def test_candidates_print_no_latency_that_was_not_measured():
