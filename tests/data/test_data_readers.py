@@ -57,7 +57,8 @@ def test_a_path_without_a_name_is_recognised_and_a_name_overrides_that(tmp_path:
     both = lists(folders(tmp_path))
     assert type(reader_of(both)) is readers.get("lists")
     assert type(reader_of(both / "train")) is readers.get("folders")
-    (both / "val.txt").write_text("val/run/0.mp4 run\n")
+    video = next((both / "val").rglob("*.mp4")).relative_to(both)
+    (both / "val.txt").write_text(f"{video} {video.parent.name}\n")
     workspace = Workspace.create(tmp_path / "workspace")
     assert len(open_splits(workspace, str(both)).val) == 1
     assert len(open_splits(workspace, f"folders:{both}").val) == 2

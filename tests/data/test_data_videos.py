@@ -303,6 +303,7 @@ def test_numbers_keep_their_value(tmp_path: Path) -> None:
 @pytest.mark.parametrize("other", ["val", "test"])
 def test_the_list_of_the_other_side_is_found_by_the_rest_of_its_name(tmp_path: Path, other: str) -> None:
     train, val = tmp_path / "ucf101_train_split_1_videos.txt", tmp_path / f"ucf101_{other}_split_1_videos.txt"
+    touch(tmp_path, *(f"{i}.mp4" for i in range(11)))
     train.write_text("".join(f"{i}.mp4 {i % 2}\n" for i in range(8)))
     alone = read_splits(train)
     assert (len(alone.train), len(alone.val), alone.notes) == (6, 2, ())
