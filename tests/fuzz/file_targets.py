@@ -277,6 +277,7 @@ def targets(folder: Path) -> list[fuzz.FuzzTarget]:
         virtual._running(written(virtual._record(workspace, "lab"), text))
 
     def videos(text: str) -> None:
+        written(folder / "a.mp4", "")  # a list of which no video is there is refused
         path = written(folder / "videos.txt", text)
         naming(path, lambda: read_splits(path))
 
