@@ -124,3 +124,13 @@ def _is_locked(file: int) -> bool:
     except OSError:
         return False
     return False
+
+
+def _forget() -> None:
+    """A forked process trains in no folder: the locks of its parent are not its own."""
+    global _turns
+    _turns = threading.Condition()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -378,7 +378,7 @@ def test_starting_over_takes_nothing_from_a_run_that_another_process_trains(
         (("train", "zoo:x3d-xxs"), "x3d-xs"),
         (("train", ARCHITECTURE, "--on-error", "ignore"), "ignore"),
         (("train", ARCHITECTURE, "--lr", "0"), "learning_rate"),
-        (("train", ARCHITECTURE, "--lr", "nan"), "learning_rate"),
+        (("train", ARCHITECTURE, "--lr", "nan"), "--lr: expected a finite number"),
         (("train", ARCHITECTURE, "--precision", "int8"), "precision"),
         (("train", ARCHITECTURE, "--span", "2"), "no unit"),
         (("train", ARCHITECTURE, "--span", "2s", "--stride", "3"), "clip"),
