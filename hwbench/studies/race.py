@@ -170,6 +170,12 @@ class RaceResult:
     winner: str | None
 
     @property
+    def asked(self) -> dict[str, str]:
+        """Options of a search that races so, by name, as they are typed; without rounds its epochs are not known."""
+        epochs = {"finalist-epochs": str(self.rounds[0].epochs)} if self.rounds else {}
+        return {**epochs, "finalist-score": self.score}
+
+    @property
     def margin(self) -> Interval | None:
         """Top-1 that the winner is better by than the next one of its last round with others; None: none is known."""
         if not self.rounds:

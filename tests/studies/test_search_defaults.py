@@ -22,7 +22,7 @@ from hwbench.reports.result import read_result
 from hwbench.spaces.begun import ASKED
 from hwbench.spaces.begun import going_on as going_on_with
 from hwbench.studies.left_out import LeftOut
-from hwbench.studies.race import Race, RaceResult
+from hwbench.studies.race import Race, RaceResult, RaceRound
 from hwbench.studies.storage import StudyStorage
 from hwbench.studies.stored_settings import JOURNAL, stored_settings
 from hwbench.testing.listeners import Keeper
@@ -289,7 +289,8 @@ def test_a_study_races_again_as_it_was_asked_for_last(search, workspace, monkeyp
 
     def run(self, networks):
         raced.append(dict(self.train.description))
-        return RaceResult("synthetic", self.train.score, 8, (), networks[0])
+        description = self.train.description
+        return RaceResult("synthetic", description["score"], 8, (RaceRound(description["epochs"], ()),), networks[0])
 
     monkeypatch.setattr(Race, "run", run)
     race = {"data": "synthetic", "trials": 3, "study": "raced"}
@@ -301,9 +302,15 @@ def test_a_study_races_again_as_it_was_asked_for_last(search, workspace, monkeyp
     assert "study raced races as it was asked for last, with --finalist-epochs 5 --finalist-score int8" in keeper.lines
     search(finalist_score="fp32", **race)
     assert raced[-1] == {"data": "synthetic", "score": "fp32", "epochs": 5}
+    search(finalist_score="int8", **race)
+    (workspace.studies / "raced" / ASKED).unlink()  # studies of before have none
+    told = Keeper()
+    search(told, **race)
+    assert raced[-1] == {"data": "synthetic", "score": "int8", "epochs": 5}
+    assert "study raced races as it was asked for last, with --finalist-epochs 5 --finalist-score int8" in told.lines
     (workspace.studies / "raced" / ASKED).write_text('{"finalist-epochs": "many", "finalist-score": 8}')
     search(**race)
-    assert raced[-1] == {"data": "synthetic", "score": "fp32", "epochs": 12}
+    assert raced[-1] == {"data": "synthetic", "score": "int8", "epochs": 12}
 
 
 def test_the_command_that_goes_on_with_a_search_names_its_time_and_its_race(search, workspace):
