@@ -87,3 +87,12 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     except OSError as error:
         raise InvalidFile(f"{path}: {error.strerror}; expected the log that hwbench train writes there") from None
     return [json.loads(line) for line in whole.splitlines()]
+
+
+def is_log(folder: Path) -> bool:
+    """Whether ``metrics.jsonl`` of a folder has a line that a run wrote: of a step or of an epoch."""
+    try:
+        lines = read_metrics(folder)
+    except InvalidFile:
+        return False
+    return any(isinstance(line, dict) and line.get("event") in ("step", "epoch") for line in lines)

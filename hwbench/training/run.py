@@ -39,7 +39,7 @@ from hwbench.training.processes import ALONE, World
 from hwbench.training.quantized import Quantization, calibrated, packed, require_same
 from hwbench.training.recipe import Recipe
 from hwbench.training.resources import Resources
-from hwbench.training.run_files import CHECKPOINT, REPORT, start_over
+from hwbench.training.run_files import CHECKPOINT, REPORT, is_of_run, start_over
 from hwbench.training.run_lock import training_alone
 from hwbench.training.state import POLICY, begun_in, check_same_run, remove_states
 from hwbench.training.teacher import Teacher
@@ -372,7 +372,8 @@ def _stored(path: Path, facts: Mapping[str, str]) -> Checkpoint | None:
     try:
         checkpoint, _ = load_checkpoint(path)
     except InvalidFile as error:
-        raise InvalidFile(f"{error}; start over with --fresh or choose another --out") from None
+        way = "start over with --fresh" if is_of_run(path.parent) else "move it away"
+        raise InvalidFile(f"{error}; {way} or choose another --out") from None
     check_same_run(path, {name: fact for name, fact in checkpoint.facts.items() if name != VALIDATION}, facts)
     return checkpoint
 

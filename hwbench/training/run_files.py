@@ -11,7 +11,7 @@ from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.printable import enumeration
 from hwbench.training.checkpoint import load_checkpoint
 from hwbench.training.description import RUN, read_description
-from hwbench.training.log import METRICS
+from hwbench.training.log import METRICS, is_log
 from hwbench.training.state import RESUME, STEP, holds_state, remove_states
 from hwbench.training.tensorboard import FOLDER as TENSORBOARD
 from hwbench.workspace import writing
@@ -39,7 +39,7 @@ def check_folder(run_dir: Path, *, fresh: bool = False) -> None:
         there = [name for name in (_REMOVED if fresh else _REPLACED) if (run_dir / name).exists()]
         # A run that goes on reads the checkpoint, and refuses one that is none.
         read = not fresh and (run_dir / CHECKPOINT).exists()
-    if not there or read or _is_of_run(run_dir):
+    if not there or read or is_of_run(run_dir):
         return
     done = "removed" if fresh else "replaced"
     raise InvalidValue(
@@ -57,12 +57,15 @@ def start_over(run_dir: Path) -> None:
     (run_dir / RUN).unlink(missing_ok=True)
 
 
-def _is_of_run(run_dir: Path) -> bool:
-    """Whether a run wrote into the folder: it has a description, which runs of before lack, or what a run trained."""
+def is_of_run(run_dir: Path) -> bool:
+    """Whether a run wrote into the folder: it has a description, which runs of before lack, or what a run trained.
+
+    The log of a run is enough: of such a run it may be all that a power cut left whole.
+    """
     with contextlib.suppress(InvalidFile):
         read_description(run_dir)
         return True
     with contextlib.suppress(InvalidFile):
         load_checkpoint(run_dir / CHECKPOINT)
         return True
-    return holds_state(run_dir)
+    return holds_state(run_dir) or is_log(run_dir)

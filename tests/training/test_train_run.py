@@ -29,6 +29,7 @@ from hwbench.training import (
     Recipe,
     TrainingProgress,
     build,
+    check_folder,
     evaluate,
     initial,
     load_checkpoint,
@@ -111,6 +112,25 @@ def test_a_run_ends_in_a_checkpoint_and_is_not_run_twice(workspace: Workspace, t
     assert (scores.top1, scores.top5) == (stored.metrics["top1"], stored.metrics["top5"])
     start_over(folder)
     assert [p.name for p in folder.iterdir()] == [".lock"]
+
+
+def test_a_damaged_checkpoint_is_said_to_start_over_where_it_is_let(workspace: Workspace, tmp_path: Path) -> None:
+    data = open_data(workspace, "synthetic", (4, 16, 16), RECIPE)
+    run, other = tmp_path / "run", tmp_path / "other"
+    train(RECIPE, NETWORK, data, run)
+    other.mkdir()
+    for folder in (run, other):
+        (folder / CHECKPOINT).write_text("damaged")
+    (run / "run.json").unlink()
+    with pytest.raises(InvalidFile, match=r"damaged.*; start over with --fresh or choose another --out"):
+        train(RECIPE, NETWORK, data, run)
+    check_folder(run, fresh=True)
+    for line in ("", '{"loss": 1}\n', "[1]\n"):
+        (other / "metrics.jsonl").write_text(line)
+        with pytest.raises(InvalidFile, match=r"damaged.*; move it away or choose another --out"):
+            train(RECIPE, NETWORK, data, other)
+        with pytest.raises(InvalidValue, match="came from no training"):
+            check_folder(other, fresh=True)
 
 
 def test_a_run_that_another_process_ends_meanwhile_is_not_trained_again(
