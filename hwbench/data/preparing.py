@@ -151,11 +151,12 @@ def prepare_data(
 
     Raises:
         InvalidFile, InvalidValue: See ``plan_videos``.
-        UsageError: The folder holds something else.
+        UsageError: The folder holds something else, or videos of the data set.
         WorkspaceError: The folder cannot be written, or another process prepares it.
     """
     planned = plan_videos(listing, settings)
     with PreparedFolder(out) as folder:
+        check_outside(listing, out)
         folder.leave_shards()
         alphabetical = _is_alphabetical(out, listing)
         folder.keep_only({str(one.target) for one in planned})
@@ -174,6 +175,18 @@ def check_preparable(listing: DataListing) -> None:
         part = video.listed.part
         if part is not None and (part.box or part.keyframe_s is not None):
             raise InvalidValue(f"{video.name}: its label is about a moment or a box, which a prepared video cannot say")
+
+
+def check_outside(listing: DataListing, out: Path) -> None:
+    """Raises UsageError where a video of the data set lies in the folder that is to hold the copies."""
+    root = out.resolve()
+    inside: dict[Path, bool] = {}
+    for video in listing.videos:
+        folder = video.listed.path.parent
+        if folder not in inside:
+            inside[folder] = folder.resolve().is_relative_to(root)
+        if inside[folder]:
+            raise UsageError(f"{out} holds videos of the data set, such as {video.name}; name another folder")
 
 
 class PreparedFolder:

@@ -23,6 +23,7 @@ from hwbench.data.preparing import (
     PreparedData,
     PreparedFolder,
     Progress,
+    check_outside,
     check_preparable,
     digest_of,
     finish,
@@ -74,6 +75,7 @@ def prepare_shards(
     total, result = len(listing.videos), PreparedData(out, {})
     videos: Counter[str] = Counter()
     with PreparedFolder(out) as folder:
+        check_outside(listing, out)
         folder.keep_only({str(name) for shard in shards for name in (shard.target, *_targets(shard.videos))})
         done = 0
         for shard in shards:

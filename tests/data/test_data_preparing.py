@@ -1,6 +1,7 @@
 """Prepared sets: what becomes of a video, that ``--data`` reads the folder, and that work goes on where it stopped."""
 
 import errno
+import functools
 import json
 import os
 import tarfile
@@ -606,6 +607,28 @@ def test_a_folder_inside_the_data_set_is_prepared_once_and_never_from_itself(
     listing = open_listing(workspace, str(root))
     assert not any(out in video.listed.path.parents for video in listing.videos)
     assert len(open_listing(workspace, str(out)).videos) == 6
+
+
+@pytest.mark.parametrize("left", [0, 1])
+@pytest.mark.parametrize("shards", [False, True])
+def test_copies_without_their_originals_are_never_prepared_onto_themselves(
+    workspace: Workspace, tmp_path: Path, left: int, shards: bool
+) -> None:
+    root = hmdb51(tmp_path / "hmdb51")
+    out = root / "prepared"
+    prepare(workspace, root, out)
+    first = contents(out)
+    for original in sorted(root.rglob("*.avi"))[left:]:
+        original.unlink()
+    listing = open_listing(workspace, str(root))
+    assert len(listing.videos) == 6
+    again = functools.partial(prepare_shards, shard_videos=4) if shards else prepare_data
+    with pytest.raises(UsageError, match=r"prepared holds videos of the data set, such as .*; name another folder"):
+        again(workspace, listing, out, SMALL, jobs=0, time_limit_s=60)
+    assert contents(out) == first
+    other = root / "smaller"
+    assert prepare(workspace, root, other).videos == {"train": 4, "val": 2}
+    assert open_listing(workspace, str(root)).videos == listing.videos
 
 
 def test_finished_files_are_left_alone_and_changed_ones_made_again(

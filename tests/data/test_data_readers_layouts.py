@@ -8,6 +8,7 @@ import shutil
 import sys
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -982,6 +983,30 @@ def test_copies_that_were_prepared_below_a_data_set_are_none_of_its_videos(chang
     assert read("hmdb51", root).train != listing.train
     (root / "prepared" / mark).write_text("{}")
     assert read("hmdb51", root) == listing
+
+
+def test_prepared_copies_take_the_place_of_originals_that_were_deleted(changed: Copy) -> None:
+    root = changed("ucf101")
+    listing = read("ucf101", root)
+    videos = [*listing.train, *(listing.val or ())]
+    for video in videos:
+        small = root / "small" / f"{video.path.stem}.mp4"
+        small.parent.mkdir(exist_ok=True)
+        small.touch()
+    (root / "small" / "prepared.json").write_text("{}")
+    assert read("ucf101", root) == listing
+    listing.train[0].path.unlink()
+    now = read("ucf101", root)
+    copy = root / "small" / f"{listing.train[0].path.stem}.mp4"
+    assert now.train == (replace(listing.train[0], path=copy), *listing.train[1:])
+    assert now.val == listing.val
+    (note,) = now.notes
+    assert note.startswith(f"{root}: 1 listed videos are copies")
+    assert str(copy) in note
+    for video in videos[1:]:
+        video.path.unlink()
+    now = read("ucf101", root)
+    assert {video.path.parent for video in (*now.train, *(now.val or ()))} == {root / "small"}
 
 
 @pytest.mark.parametrize("name", ["folders", "frames"])

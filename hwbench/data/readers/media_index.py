@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -22,8 +22,8 @@ _ENOUGH_IMAGES = 8
 class MediaIndex:
     """Videos below a folder by name: that of a file without its ending, or that of a folder of images.
 
-    Folders that hold images of optical flow alone are no videos, and folders below ``root`` that ``hwbench data
-    prepare`` made hold none: they are copies.
+    Folders that hold images of optical flow alone are no videos. Folders below ``root`` that ``hwbench data prepare``
+    made hold copies: a copy counts where no original has its name, and ``notes`` counts those that ``listed`` gave.
 
     Lists of data sets name more videos than anybody can still download: ``listed`` leaves out those that are not there,
     and ``notes`` counts them.
@@ -43,10 +43,25 @@ class MediaIndex:
         self._there: set[str] = set()
         self._missing: dict[str, None] = {}
         self._empty: list[str] = []
-        for path, is_folder in _media(root):
-            self._paths.setdefault(path.name if is_folder else path.stem, []).append(path)
-            if is_folder:
-                self._folders.add(path)
+        self._copied: dict[Path, None] = {}
+        self._copies: set[Path] = set()
+        prepared: list[Path] = []
+        self._add(_media(root, prepared))
+        originals = frozenset(self._paths)
+        for folder in prepared:
+            self._copies.update(self._add(_media(folder), but=originals))
+
+    def _add(self, media: Iterable[tuple[Path, bool]], but: Container[str] = ()) -> list[Path]:
+        """Adds videos, but for those with certain names; returns their paths."""
+        added = []
+        for path, is_folder in media:
+            name = path.name if is_folder else path.stem
+            if name not in but:
+                self._paths.setdefault(name, []).append(path)
+                added.append(path)
+                if is_folder:
+                    self._folders.add(path)
+        return added
 
     def listed(
         self,
@@ -80,6 +95,8 @@ class MediaIndex:
         paths = self._paths[there]
         paths = [one for one in paths if folder in one.parent.parts] or paths
         path = next((one for one in paths if one not in self._folders), paths[0])
+        if path in self._copies:
+            self._copied[path] = None
         source = FrameFolder(path, fps or self._fps) if path in self._folders else None
         return [ListedVideo(path, label, source=source, part=part, group=group, row=row)]
 
@@ -91,7 +108,7 @@ class MediaIndex:
         return None
 
     def notes(self) -> tuple[str, ...]:
-        """A line about the videos that are listed and not there, and one about parts that end before they begin.
+        """A line each about videos that are not there, parts that end before they begin, and copies without originals.
 
         Raises:
             InvalidFile: None of them is there.
@@ -99,6 +116,11 @@ class MediaIndex:
         notes = []
         if self._empty:
             notes.append(f"{self._empty[0]}: ends before it begins; {len(self._empty)} such labels are left out")
+        if self._copied:
+            notes.append(
+                f"{self._root}: {len(self._copied)} listed videos are copies that hwbench data prepare made, such as "
+                f"{next(iter(self._copied))}; their originals are not there"
+            )
         if not self._missing:
             return tuple(notes)
         first, count = next(iter(self._missing)), len(self._missing)
@@ -117,8 +139,12 @@ def frame_folders(root: Path) -> list[Path]:
     return sorted(path for path, is_folder in _media(root) if is_folder)
 
 
-def _media(root: Path) -> Iterator[tuple[Path, bool]]:
+def _media(root: Path, prepared: list[Path] | None = None) -> Iterator[tuple[Path, bool]]:
     """Videos below a folder, sorted within each, with whether they are folders of images.
+
+    Args:
+        root: The folder.
+        prepared: Gets the folders below it that ``hwbench data prepare`` made, which are not entered.
 
     Raises:
         InvalidFile: A folder cannot be read.
@@ -132,20 +158,25 @@ def _media(root: Path) -> Iterator[tuple[Path, bool]]:
             if (status.st_dev, status.st_ino) in seen:
                 continue
             seen.add((status.st_dev, status.st_ino))
-            folders, videos, images = _content(folder, whole=folder == root)
+            content = _content(folder, whole=folder == root)
         except PermissionError as error:
             refuse(error)
+        if content is None:
+            if prepared is not None:
+                prepared.append(folder)
+            continue
+        folders, videos, images = content
         waiting += [folder / name for name in sorted(folders, reverse=True)]
         yield from ((folder / name, False) for name in sorted(videos))
         if images and not folders and not videos and folder != root:
             yield folder, True
 
 
-def _content(folder: Path, *, whole: bool) -> tuple[list[str], list[str], int]:
+def _content(folder: Path, *, whole: bool) -> tuple[list[str], list[str], int] | None:
     """Names of folders and of videos in a folder, and the number of images until it was clear what the folder is.
 
-    Images of optical flow do not count. A folder that ``hwbench data prepare`` made holds nothing. With ``whole`` all
-    names are read, whoever made the folder.
+    Images of optical flow do not count. None where ``hwbench data prepare`` made the folder. With ``whole`` all names
+    are read, whoever made the folder.
     """
     folders: list[str] = []
     videos: list[str] = []
@@ -154,7 +185,7 @@ def _content(folder: Path, *, whole: bool) -> tuple[list[str], list[str], int]:
         for entry in entries:
             end = os.path.splitext(entry.name)[1].lower()
             if entry.name in PREPARED_MARKS and not whole:
-                return [], [], 0
+                return None
             if entry.name.startswith("."):
                 continue
             if end in IMAGE_ENDINGS:
