@@ -26,7 +26,7 @@ from hwbench.data.listings import DataListing, SplitVideo, open_listing
 from hwbench.data.media import FileSource
 from hwbench.data.media_faults import naming
 from hwbench.data.preparing import JOURNAL, PreparedData, PreparedFolder, plan_videos, prepare_data
-from hwbench.data.readers import ListedVideo, Part, get
+from hwbench.data.readers import ListedVideo, Part, get, read
 from hwbench.data.readers.frame_rates import FRAME_RATES
 from hwbench.data.reencoding import (
     ENCODERS,
@@ -629,6 +629,22 @@ def test_copies_without_their_originals_are_never_prepared_onto_themselves(
     other = root / "smaller"
     assert prepare(workspace, root, other).videos == {"train": 4, "val": 2}
     assert open_listing(workspace, str(root)).videos == listing.videos
+
+
+def test_shards_inside_a_set_of_archives_are_none_of_its_archives(
+    workspace: Workspace, clips: Path, tmp_path: Path
+) -> None:
+    def shards(data: Path, out: Path) -> PreparedData:
+        listing = open_listing(workspace, str(data))
+        return prepare_shards(workspace, listing, out, SMALL, shard_videos=4, jobs=0, time_limit_s=60)
+
+    shards(clips, root := tmp_path / "shards")
+    for name in ("prepared.json", ".prepared.jsonl"):
+        (root / name).unlink()
+    listing = read(get("webdataset"), root)
+    assert shards(root, root / "small").videos == {"train": len(listing.train), "val": len(listing.val or ())}
+    assert read(get("webdataset"), root) == listing
+    assert shards(root, root / "small").skipped == 6
 
 
 def test_finished_files_are_left_alone_and_changed_ones_made_again(

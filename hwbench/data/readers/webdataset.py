@@ -19,6 +19,7 @@ from hwbench.data.readers.annotations import read_lines
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.directions import is_directional
 from hwbench.data.readers.entries import matching
+from hwbench.data.readers.frame_rates import is_prepared
 from hwbench.data.readers.lists import class_names
 from hwbench.data.readers.media_index import ENDINGS
 from hwbench.data.readers.sides import TRAIN, VAL, parted, side_files, side_of, side_of_word
@@ -115,11 +116,14 @@ def _holds_archives_alone(folder: Path) -> bool:
 
 
 def _shards(path: Path) -> tuple[list[Path], list[Path], tuple[str, ...]]:
-    """Archives for training, those for validation if they are told apart, and notes about what cannot be read."""
+    """Archives for training, those for validation if they are told apart, and notes about what cannot be read.
+
+    Folders below ``path`` that ``hwbench data prepare`` made are left out.
+    """
     if path.is_file():
         return [path], [], ()
     archives, notes = matching(path, "*.tar"), list[str]()
-    for folder in sorted(entry for entry in path.iterdir() if entry.is_dir()):
+    for folder in sorted(entry for entry in path.iterdir() if entry.is_dir() and not is_prepared(entry)):
         try:
             archives += matching(folder, "*.tar")
         except InvalidFile as error:
