@@ -393,6 +393,18 @@ def test_mmaction2_knows_the_other_names_of_the_side_to_validate_on(changed: Cop
     assert len(read("mmaction2", root).val or ()) == 2
 
 
+def test_mmaction2_validates_on_the_list_to_validate_on_before_that_to_test_on(changed: Copy) -> None:
+    root = changed("mmaction2")
+    for name, other in (("training_c", "validation_c"), ("trainlist01", "vallist01")):
+        for file, line in ((name, "run/0.mp4 0\n"), (other, "run/1.mp4 0\nrun/2.mp4 0\n")):
+            (root / f"{file}.txt").write_text(line)
+        (root / f"{other.replace('validation', 'testing').replace('val', 'test')}.txt").write_text("run/3.mp4 0\n")
+        for row in ("run/1.mp4", "run/2.mp4"):
+            (root / "videos" / row).parent.mkdir(parents=True, exist_ok=True)
+            (root / "videos" / row).touch()
+        assert len(read("mmaction2", root / f"{name}.txt").val or ()) == 2
+
+
 def test_frames_are_sorted_by_their_numbers(copy: Copy) -> None:
     listing = read("frames", copy("frames"), fps="30000/1001")
     assert labels(listing.train) == ["run", "run", "walk", "walk"]

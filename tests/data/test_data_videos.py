@@ -316,6 +316,26 @@ def test_the_list_of_the_other_side_is_found_by_the_rest_of_its_name(tmp_path: P
     assert len(read_splits(tmp_path / "constrained.txt").val) == 2  # train is no word of this name
 
 
+@pytest.mark.parametrize(
+    ("train", "others"),
+    [
+        ("training_c", ["validation_c", "val_c", "testing_c"][::-1]),
+        ("my_train_of_train", ["my_val_of_train"]),
+        ("train_of_train", ["val_of_val"]),
+        ("Train_b", ["Val_b", "Test_b"][::-1]),
+        ("constrained_train", ["constrained_test"]),
+    ],
+)
+def test_one_word_of_the_name_of_a_list_tells_its_side(tmp_path: Path, train: str, others: list[str]) -> None:
+    touch(tmp_path, *(f"{i}.mp4" for i in range(9)))
+    (tmp_path / f"{train}.txt").write_text("0.mp4 0\n1.mp4 0\n")
+    for number, name in enumerate(others, start=2):
+        (tmp_path / f"{name}.txt").write_text(f"{number}.mp4 0\n")
+        if name != "validation_c":  # val goes before validation
+            assert [path.stem for path in read_splits(tmp_path / f"{train}.txt").val.paths] == [str(number)]
+    assert (tmp_path / f"{train}.txt").is_file()
+
+
 @pytest.mark.parametrize("root", ["", "rawframes_train"])
 def test_lists_of_folders_with_their_frames_name_their_reader(tmp_path: Path, root: str) -> None:
     touch(tmp_path / root, *(f"a b/clip{i}/img_{frame:05d}.jpg" for i in range(4) for frame in range(1, 4)))

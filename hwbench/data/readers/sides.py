@@ -21,6 +21,7 @@ _WORDS = {
     TEST: ("test", "testing", "testset"),
 }
 _SIDES = {word: side for side, words in _WORDS.items() for word in words}
+_TRAIN_WORD = re.compile(rf"(?<![^\W\d_])(?:{'|'.join(_WORDS[TRAIN])})(?![^\W\d_])", re.IGNORECASE)
 _MOST_NAMES = 3
 
 Item = TypeVar("Item")
@@ -83,9 +84,25 @@ def side_files(path: Path, ends: Sequence[str]) -> tuple[Path, Path] | None:
 
 
 def list_beside(file: Path) -> Path | None:
-    """The list to validate on whose name is that of ``file`` with another word for ``train``; None: there is none."""
-    beside = [file.with_name(file.name.replace("train", word)) for word in (*_WORDS[VAL], *_WORDS[TEST])]
-    return next((one for one in beside if one != file and one.is_file()), None)
+    """The list to validate on whose name is that of ``file`` with another word for ``train``; None: there is none.
+
+    Lists to validate on go before lists to test on. Where no whole word of the name is one for ``train``, ``train`` in
+    a word is.
+    """
+    name = file.name
+    pattern = _TRAIN_WORD if _TRAIN_WORD.search(name) else re.compile("train")
+    for word in (*_WORDS[VAL], *_WORDS[TEST]):
+        names = [name[: one.start()] + _in_case_of(one[0], word) + name[one.end() :] for one in pattern.finditer(name)]
+        names.append(pattern.sub(lambda one: _in_case_of(one[0], word), name))  # noqa: B023
+        beside = (file.with_name(other) for other in names if other != name)
+        if path := next(filter(Path.is_file, beside), None):
+            return path
+    return None
+
+
+def _in_case_of(model: str, word: str) -> str:
+    """A word in lower case, or with capitals where ``model`` has them at the beginning or throughout."""
+    return word.upper() if model.isupper() else word.capitalize() if model[0].isupper() else word
 
 
 def listed(names: Sequence[str]) -> str:
