@@ -336,6 +336,18 @@ def test_one_word_of_the_name_of_a_list_tells_its_side(tmp_path: Path, train: st
     assert (tmp_path / f"{train}.txt").is_file()
 
 
+def test_a_machine_with_the_videos_to_validate_on_alone_reads_both_lists(tmp_path: Path) -> None:
+    touch(tmp_path, "v/2.mp4")
+    (tmp_path / "train.txt").write_text("v/0.mp4 0\nv/1.mp4 1\n")
+    (tmp_path / "val.txt").write_text("v/2.mp4 0\n")
+    splits = read_splits(tmp_path)
+    assert (len(splits.train), splits.val.paths) == (2, (tmp_path / "v/2.mp4",))
+    assert splits.notes[0].startswith(f"{tmp_path}/train.txt:1: none of the 2 listed videos is there")
+    (tmp_path / "v/2.mp4").unlink()
+    with pytest.raises(InvalidFile, match=r"train.txt:1: none of the 2 listed videos is there"):
+        read_splits(tmp_path)
+
+
 @pytest.mark.parametrize("root", ["", "rawframes_train"])
 def test_lists_of_folders_with_their_frames_name_their_reader(tmp_path: Path, root: str) -> None:
     touch(tmp_path / root, *(f"a b/clip{i}/img_{frame:05d}.jpg" for i in range(4) for frame in range(1, 4)))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hwbench.data.readers.base import ListedVideo, Listing, readers
@@ -49,18 +49,16 @@ class VideoLists:
         """Videos in the order of the lines.
 
         Raises:
-            InvalidFile: A line that does not parse, labels of two kinds, no list, or none of its videos is there.
+            InvalidFile: A line that does not parse, labels of two kinds, no list, or no video of any list is there.
         """
         files = _lists(path)
         if not files:
             raise InvalidFile(f"{path}: expected a list file, or a folder with train.txt and val.txt (or .csv)")
-        train, *others = (read_list(file) for file in files)
+        listed = {file: read_list(file) for file in files}
+        train, val = listed[files[0]], listed[files[1]] if len(files) > 1 else None
         classes = class_names({label for video in train for label in video.labels}, path)
-        for file, videos in zip(files, (train, *others)):
-            _check_there(file, videos)
-        directional = any(map(is_list_directional, files))
-        val, notes = (others[0], _beside_note(*files)) if others else (None, ())
-        return Listing(train, val, classes, directional=directional, notes=notes)
+        notes = [*(_beside_note(*files) if val else ()), *_missing_notes(listed)]
+        return Listing(train, val, classes, directional=any(map(is_list_directional, listed)), notes=tuple(notes))
 
 
 def read_list(file: Path) -> tuple[ListedVideo, ...]:
@@ -103,13 +101,23 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def _check_there(file: Path, videos: Sequence[ListedVideo]) -> None:
-    """Refuses a list of which no video is there: its lines are of another form, or the videos elsewhere."""
-    if any(_may_be_there(video.path) for video in videos):
-        return
+def _missing_notes(lists: Mapping[Path, Sequence[ListedVideo]]) -> list[str]:
+    """A note for each list of which no video is there.
+
+    Raises:
+        InvalidFile: No video of any list is there: lines are of another form, or the videos elsewhere.
+    """
+    missing = [file for file, videos in lists.items() if not any(_may_be_there(video.path) for video in videos)]
+    notes = [_missing_note(file, lists[file]) for file in missing]
+    if len(missing) == len(lists):
+        raise InvalidFile(notes[0])
+    return notes
+
+
+def _missing_note(file: Path, videos: Sequence[ListedVideo]) -> str:
     number, line = next(_lines(file))
     jester = "; 'ID;CLASS' is of 20BN-Jester: docs/guides/data.md says how mmaction2 reads it"
-    raise InvalidFile(
+    return (
         f"{file}:{number}: none of the {len(videos)} listed videos is there; the first is "
         f"{shown(str(videos[0].path))}{jester if _JESTER.fullmatch(line.strip()) else ''}"
     )
