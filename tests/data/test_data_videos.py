@@ -348,6 +348,23 @@ def test_a_machine_with_the_videos_to_validate_on_alone_reads_both_lists(tmp_pat
         read_splits(tmp_path)
 
 
+def test_a_list_beside_without_labels_is_left_out(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"{i}.mp4" for i in range(8)))
+    train = tmp_path / "train_list.txt"
+    train.write_text("".join(f"{i}.mp4 {i % 2}\n" for i in range(6)))
+    alone = read_splits(train)
+    (tmp_path / "test_list.txt").write_text("6.mp4\n7.mp4\n")
+    splits = read_splits(train)
+    assert (splits.train, splits.val) == (alone.train, alone.val)
+    (note,) = splits.notes
+    assert note.startswith(f"{tmp_path}/test_list.txt:1: expected 'path label'")
+    assert note.endswith("; test_list.txt is left out, and videos to validate on are drawn")
+    train.rename(tmp_path / "train.txt")
+    (tmp_path / "test_list.txt").rename(tmp_path / "test.txt")
+    with pytest.raises(InvalidFile, match=r"test.txt:1: expected 'path label'"):
+        read_splits(tmp_path / "train.txt")
+
+
 @pytest.mark.parametrize("root", ["", "rawframes_train"])
 def test_lists_of_folders_with_their_frames_name_their_reader(tmp_path: Path, root: str) -> None:
     touch(tmp_path / root, *(f"a b/clip{i}/img_{frame:05d}.jpg" for i in range(4) for frame in range(1, 4)))

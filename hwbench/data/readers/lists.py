@@ -49,15 +49,24 @@ class VideoLists:
         """Videos in the order of the lines.
 
         Raises:
-            InvalidFile: A line that does not parse, labels of two kinds, no list, or no video of any list is there.
+            InvalidFile: A line that does not parse, labels of two kinds, no list, or no video of any list is there. A
+                list that was found by the rest of its name and does not parse is left out with a note.
         """
         files = _lists(path)
         if not files:
             raise InvalidFile(f"{path}: expected a list file, or a folder with train.txt and val.txt (or .csv)")
-        listed = {file: read_list(file) for file in files}
-        train, val = listed[files[0]], listed[files[1]] if len(files) > 1 else None
+        listed, notes = {files[0]: read_list(files[0])}, list[str]()
+        for file in files[1:]:
+            try:
+                listed[file] = read_list(file)
+                notes += _beside_note(*files)
+            except InvalidFile as error:
+                if side_of_word(files[0].stem):
+                    raise
+                notes.append(f"{error}; {file.name} is left out, and videos to validate on are drawn")
+        train, val = listed[files[0]], next((listed[file] for file in files[1:] if file in listed), None)
         classes = class_names({label for video in train for label in video.labels}, path)
-        notes = [*(_beside_note(*files) if val else ()), *_missing_notes(listed)]
+        notes += _missing_notes(listed)
         return Listing(train, val, classes, directional=any(map(is_list_directional, listed)), notes=tuple(notes))
 
 
