@@ -9,10 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import PurePath
 
+from hwbench.data.archives import ArchiveMember
 from hwbench.data.readers import ListedVideo
 
 _CLIP = re.compile(r"[^/]*/(v_[^/]+_g[0-9]+)_c[0-9]+|(v_[^/]+_[0-9]+)/\2_[0-9]+")
+
+
+def path_of(video: ListedVideo) -> PurePath:
+    """The path of a video: in its archive where it is a member of one."""
+    return PurePath(video.source.member) if isinstance(video.source, ArchiveMember) else video.path
 
 
 def with_named_groups(videos: Sequence[ListedVideo]) -> tuple[ListedVideo, ...]:
@@ -21,7 +28,8 @@ def with_named_groups(videos: Sequence[ListedVideo]) -> tuple[ListedVideo, ...]:
         return ()
     grouped = []
     for video in videos:
-        clip = _CLIP.fullmatch(f"{video.path.parent.name}/{video.path.stem}")
+        path = path_of(video)
+        clip = _CLIP.fullmatch(f"{path.parent.name}/{path.stem}")
         if clip is None:
             return ()
         grouped.append(replace(video, group=clip[1] or clip[2]))

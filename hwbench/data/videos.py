@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 
 from hwbench.data.media import FileSource, VideoSource, relative_name
-from hwbench.data.named_groups import with_named_groups
+from hwbench.data.named_groups import path_of, with_named_groups
 from hwbench.data.readers import ListedVideo, Listing, Part, Reader, read, reader_of
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 
@@ -170,7 +170,7 @@ def splits_of(listing: Listing, path: Path, *, seed: int = 0, trained_on: str = 
                 return before
     splits = _splits(replace(listing, train=grouped), path, seed)
     note = (
-        f"{path}: names such as {grouped[0].path.name} tell groups of UCF: clips of a group are on one side of the "
+        f"{path}: names such as {path_of(grouped[0]).name} tell groups of UCF: clips of a group are on one side of the "
         "drawn split; reader ucf101 takes the official lists, where they are there"
     )
     return replace(splits, notes=(note, *splits.notes))

@@ -1,6 +1,8 @@
 import hashlib
+import io
 import os
 import random
+import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -142,6 +144,25 @@ def test_clips_of_a_group_of_ucf_are_on_one_side(
         assert (len(splits.train), len(splits.val)) == (32, 8)
         assert not {group_of(path) for path in splits.train.paths} & {group_of(path) for path in splits.val.paths}
         assert "tell groups of UCF" in splits.notes[0]
+
+
+@pytest.mark.parametrize("folders", [True, False])
+def test_clips_of_a_group_of_ucf_in_an_archive_are_on_one_side(tmp_path: Path, folders: bool) -> None:
+    archive = tmp_path / "ucf.tar"
+    with tarfile.open(archive, "w") as tar:
+        for name in UCF:
+            kind = name.split("_")[1]
+            for member, content in ((name, b"x"), (f"{name[:-4]}.txt", kind.encode())):
+                info = tarfile.TarInfo(f"{kind}/{member}" if folders else member)
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    splits = read_splits(archive)
+    groups = [
+        {source.member.rpartition("_c")[0] for source in side.sources.values()} for side in (splits.train, splits.val)
+    ]
+    assert [len(side) for side in (splits.train, splits.val)] == [32, 8]
+    assert not groups[0] & groups[1]
+    assert "names such as v_YoYo_g00_c00.avi tell groups of UCF" in splits.notes[0]
 
 
 def test_one_other_name_is_no_set_of_ucf(tmp_path: Path) -> None:
