@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import Listener
-from hwbench.errors import DeviceError, HwbenchError
+from hwbench.errors import DeviceError, HwbenchError, InfeasibleBudget
 from hwbench.measure.build_ahead import nothing_follows
 from hwbench.printable import counted
 from hwbench.specs import Outcome
@@ -106,15 +106,20 @@ class AdaptiveProfile:
     variants: Sequence[str] = ()
     fresh: frozenset[Workload] = frozenset()
 
-    def run(self, begin: Callable[[Sequence[Workload]], None]) -> tuple[CampaignResult, tuple[TableAccuracy, ...]]:
+    def run(
+        self, begin: Callable[[Sequence[Workload]], None]
+    ) -> tuple[CampaignResult, tuple[TableAccuracy, ...] | InfeasibleBudget]:
         """Measures until each precision is as accurate as asked, or at the limit.
 
         Args:
             begin: Is called once, before the first rows that are missing are measured.
 
+        Returns:
+            What was measured, and how good the tables are by then; or, by these rows, that no network of the space is
+            within the budget.
+
         Raises:
             DeviceError: The device is lost; what was measured until then is published.
-            InfeasibleBudget: No network of the space is within the budget.
         """
         courses, self._begin = self._begun(self.request.limit), begin
         try:
@@ -126,17 +131,22 @@ class AdaptiveProfile:
             for course in courses:
                 self.update(course.walk.precision).salvage(self.listener)
             raise
+        except InfeasibleBudget as error:
+            return self._result, error
         return self._result, tuple(course.ended for course in courses if course.ended)
 
-    def standing(self) -> tuple[TableAccuracy, ...]:
+    def standing(self) -> tuple[TableAccuracy, ...] | InfeasibleBudget:
         """How good the tables are by now, where no row may be measured any more.
 
-        Raises:
-            InfeasibleBudget: No network of the space is within the budget.
+        Returns:
+            As ``run``, without rows.
         """
         courses = self._begun(0)
-        for course in courses:
-            self._step(course, ())
+        try:
+            for course in courses:
+                self._step(course, ())
+        except InfeasibleBudget as error:
+            return error
         return tuple(course.ended for course in courses if course.ended)
 
     def _begun(self, limit: int | None) -> list[_Course]:

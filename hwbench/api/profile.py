@@ -269,23 +269,26 @@ def _profile_spaces(
     from hwbench.api.search_devices import SpaceListener
 
     result, accuracies, tables = campaign.run(()), list[TableAccuracy](), tuple[Path, ...]()
-    for number, space in enumerate(spaces):
+    beyond_budget = list[str]()
+    for space in spaces:
         speaking = SpaceListener(listener, space.name, len(spaces))
         left = None if request.limit is None else request.limit - result.tried
         fresh = frozenset(row.workload for row in result.ok)
-        try:
-            if left == 0:
-                of_space = SpaceProfile(request, workspace, campaign, speaking, space, fresh).standing(variants, tables)
-            else:
-                tell_few_networks(request, space, speaking)
-                tell_no_layouts(request, space, variants, speaking)
-                profiling = SpaceProfile(replace(request, limit=left), workspace, campaign, speaking, space, fresh)
-                measured, of_space = profiling.run(variants)
-                result, tables = result.plus(measured), profiling.publish()
-        except InfeasibleBudget as error:
-            if number == len(spaces) - 1 and not tables:
-                raise
-            speaking.say(str(error))
-            continue
+        if left == 0:
+            of_space = SpaceProfile(request, workspace, campaign, speaking, space, fresh).standing(variants, tables)
+        else:
+            tell_few_networks(request, space, speaking)
+            tell_no_layouts(request, space, variants, speaking)
+            profiling = SpaceProfile(replace(request, limit=left), workspace, campaign, speaking, space, fresh)
+            measured, of_space = profiling.run(variants)
+            result = result.plus(measured)
+        if isinstance(of_space, InfeasibleBudget):
+            beyond_budget.append(space.name)
+            if len(beyond_budget) == len(spaces):
+                raise of_space
+            speaking.say(str(of_space))
+            of_space = ()
+        if left != 0:
+            tables = profiling.publish()
         accuracies += [replace(one, space=space.name) for one in of_space]
     return result, tuple(accuracies), tables

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hwbench.api.adaptive_profile import AdaptiveProfile, TableAccuracy
 from hwbench.api.listener import Listener
 from hwbench.api.profile_request import ProfileRequest
-from hwbench.errors import DeviceError
+from hwbench.errors import DeviceError, InfeasibleBudget
 
 if TYPE_CHECKING:
     from hwbench.api.tables import TableUpdate
@@ -68,8 +68,13 @@ class SpaceProfile:
             return False
         return is_worth_choosing(self.space, self.request.precisions[0], self.request.classes)
 
-    def run(self, variants: Sequence[str]) -> tuple[CampaignResult, tuple[TableAccuracy, ...]]:
-        """Measures what is missing; what was measured until a device is lost is published."""
+    def run(self, variants: Sequence[str]) -> tuple[CampaignResult, tuple[TableAccuracy, ...] | InfeasibleBudget]:
+        """Measures what is missing; what was measured until a device is lost is published.
+
+        Returns:
+            What was measured, and how good the tables are by then; or, by these rows, that no network of the space is
+            within the budget.
+        """
         from hwbench.api.campaigns import CampaignProgress
         from hwbench.api.occasions import begin_occasion, end_occasion
 
@@ -81,7 +86,8 @@ class SpaceProfile:
 
         if self.adaptive:
             result, accuracies = self._chosen(variants).run(begin)
-            end_occasion(*place, time.monotonic() - started, self.request.precisions, watch, self.request.variant)
+            if not isinstance(accuracies, InfeasibleBudget):
+                end_occasion(*place, time.monotonic() - started, self.request.precisions, watch, self.request.variant)
             return result, accuracies
         workloads = _workloads(self.request, self.space, variants)
         self.campaign.store.claim(workloads, self.campaign.target)
@@ -95,10 +101,12 @@ class SpaceProfile:
             for precision in self.request.precisions:
                 self._update(precision).salvage(self.listener)
             raise
+        if isinstance(left, InfeasibleBudget):
+            return result, left
         end_occasion(*place, time.monotonic() - started, self.request.precisions, watch, self.request.variant)
         return result, tuple(self.accuracy(path, left) for path in self.publish())
 
-    def standing(self, variants: Sequence[str], tables: Sequence[Path]) -> tuple[TableAccuracy, ...]:
+    def standing(self, variants: Sequence[str], tables: Sequence[Path]) -> tuple[TableAccuracy, ...] | InfeasibleBudget:
         """How good the tables are where other spaces have used up the limit, which is told; nothing is measured."""
         from hwbench.studies.profiling_walk import StopReason
 
@@ -133,9 +141,9 @@ class SpaceProfile:
 
     def _all(
         self, workloads: Sequence[Workload], later: Sequence[Workload], variants: Sequence[str]
-    ) -> tuple[CampaignResult, Sequence[Workload]]:
+    ) -> tuple[CampaignResult, Sequence[Workload] | InfeasibleBudget]:
         """Every row that is asked for, up to the limit; and those that the limit leaves to another command: where it is
-        not known which are within the budget, all that the space lacks."""
+        not known which are within the budget, all that the space lacks; or that no network is within the budget."""
         limit = self.request.limit
         result, left = self._measure(workloads, limit)
         if self.request.budget is None:
@@ -144,7 +152,10 @@ class SpaceProfile:
         if limit == 0 and left:
             return result, [*later, *self._lacking(workloads)]
         known = set(workloads)
-        within = [workload for workload in self._within_budget(variants) if workload not in known]
+        try:
+            within = [workload for workload in self._within_budget(variants) if workload not in known]
+        except InfeasibleBudget as error:
+            return result, error
         if self.request.remeasure:
             again, others = self._to_remeasure(within, limit)
             self.campaign.reopen(again)

@@ -186,6 +186,28 @@ def test_a_space_beyond_the_budget_is_named_and_the_others_are_profiled(workspac
         hwbench.profile(hwbench.ProfileRequest(**REQUEST, budget="1us"), workspace=workspace)
 
 
+@pytest.mark.parametrize("further", [5, 0])
+def test_rows_of_a_space_beyond_the_budget_count_towards_a_limit_and_are_told(workspace, fake, further):
+    first = list(first_workloads(load_space(workspace, NAMES[1]), INT8, 8, 4))
+    fake.failures = {first[0]: (Outcome.CRASH, "killed by SIGSEGV")}
+    limit, beyond_first = len(first) + further, f"{NAMES[1]},{NAMES[0]}"
+    request = hwbench.ProfileRequest(**REQUEST | {"space": beyond_first}, calibrate=4, budget="0.1ms", limit=limit)
+    profile = hwbench.profile(request, workspace=workspace).devices[0]
+    assert (profile.ok, profile.failed, len(table_of(workspace))) == (limit - 1, 1, limit)
+    assert [(one.space, one.stopped) for one in profile.accuracies] == [(NAMES[0], "limit")]
+
+
+def test_rows_of_a_chosen_space_beyond_the_budget_count_towards_a_limit(workspace, fake):
+    space = load_space(workspace, "x3d-mini")
+    first = first_workloads(space, INT8, 8, 8)
+    request = hwbench.ProfileRequest(
+        **REQUEST | {"space": f"x3d-mini,{NAMES[0]}"}, budget="0.06ms", limit=len(set(first)) + 3
+    )
+    profile = hwbench.profile(request, workspace=workspace).devices[0]
+    assert (profile.ok, len(table_of(workspace))) == (request.limit, request.limit)
+    assert [(one.space, one.stopped) for one in profile.accuracies] == [(NAMES[0], "limit")]
+
+
 def test_a_wrong_list_is_one_clear_error(workspace, fake):
     with pytest.raises(UnknownName, match="did you mean 'small-x3d'"):
         hwbench.profile(hwbench.ProfileRequest(**REQUEST | {"space": "smal-x3d,x3d-tiny"}), workspace=workspace)
