@@ -76,12 +76,13 @@ def worst(tables: Sequence[TableAccuracy]) -> Mapping[str, Any]:
 
 @dataclass
 class _Course:
-    """One precision: its walk, and what was seen of it."""
+    """One precision: its walk, what was seen of it, and rows that are asked again and that the limit leaves."""
 
     walk: ProfilingWalk
     points: list[tuple[int, float]] = field(default_factory=list)
     batch: tuple[Workload, ...] = ()
     ended: TableAccuracy | None = None
+    left: tuple[Workload, ...] = ()
 
 
 @dataclass
@@ -143,6 +144,7 @@ class AdaptiveProfile:
         """
         courses = self._begun(0)
         try:
+            self._leave(itertools.chain(*self._asked_again(courses)))
             for course in courses:
                 self._step(course, ())
         except InfeasibleBudget as error:
@@ -168,16 +170,19 @@ class AdaptiveProfile:
         ]
         return self._courses
 
-    def _measure_again(self, courses: Sequence[_Course]) -> None:
-        """What is asked again of rows that are there: failed ones with ``--retry``, all with ``--remeasure``, the
-        oldest first; and what an earlier command asked again and has not measured since, whatever the options.
+    def _asked_again(self, courses: Sequence[_Course]) -> tuple[list[Workload], list[Workload]]:
+        """What an earlier command asked again of rows that are there and has not measured since, whatever the options;
+        and what this one asks again: failed rows with ``--retry``, all with ``--remeasure``.
+
+        Raises:
+            NotMeasured, InfeasibleBudget: As ``ProfilingWalk.batch``.
         """
         request, campaign = self.request, self.campaign
         reopened = {*campaign.store.reopened(campaign.target, campaign.conditions)}
-        if not (request.retry or request.remeasure or reopened):
-            return
         again: list[Workload] = []
         unfinished: list[Workload] = []
+        if not (request.retry or request.remeasure or reopened):
+            return unfinished, again
         for course in courses:
             table = self._table(course)
             unfinished += campaign.missing(row.workload for row in table if row.workload in reopened)
@@ -186,15 +191,30 @@ class AdaptiveProfile:
                 walked = set(self._with_variants(course.walk.walked())) - self.fresh
                 rows = [row for row in table if row.workload in walked]
                 again += [row.workload for row in rows if request.remeasure or row.outcome is not Outcome.OK]
+        return unfinished, again
+
+    def _leave(self, workloads: Iterable[Workload]) -> None:
+        """Keeps with each precision what the limit leaves of rows that are asked again."""
+        rows = tuple(dict.fromkeys(workloads))
+        for course in self._courses:
+            course.left = tuple(row for row in rows if row.precision is course.walk.precision)
+
+    def _measure_again(self, courses: Sequence[_Course]) -> None:
+        """Measures what is asked again, up to the limit; with ``--remeasure`` the oldest rows first."""
+        request, campaign = self.request, self.campaign
+        unfinished, again = self._asked_again(courses)
         if request.remeasure:
             by_age = campaign.by_age([*unfinished, *again])
             again = by_age[: self._left]
             text = f"{campaign.reopen(again)} measured rows are measured again; interrupted, go on without --remeasure"
             others = len(by_age) - len(again)
             self.listener.say(f"{text}; --limit leaves {others} to the next --remeasure" if others else text)
+            self._leave(by_age[len(again) :])
         elif unfinished:
             rows_left = counted(len(unfinished), "row")
             self.listener.say(f"{rows_left} that an earlier command left to be measured again: measured first")
+        if not request.remeasure and self._left is not None:
+            self._leave(campaign.missing(dict.fromkeys([*unfinished, *again]))[self._left :])
         self._measure(dict.fromkeys([*unfinished, *again]))
 
     def _step(self, course: _Course, others: Sequence[_Course]) -> None:
@@ -207,7 +227,8 @@ class AdaptiveProfile:
             self.listener.say(f"{course.walk.precision}: {counted(len(layouts), 'row')} of other layouts to measure")
             self._measure(layouts)
             return
-        stopped = StopReason.LIMIT if self._left == 0 and (layouts or step.stopped is None) else step.stopped
+        unmeasured = layouts or course.left or step.stopped is None
+        stopped = StopReason.LIMIT if self._left == 0 and unmeasured else step.stopped
         if step.accuracy is not None:
             course.points += [(step.rows, step.accuracy.bound)] if math.isfinite(step.accuracy.bound) else []
         self.listener.say(self._told(course, step, stopped))
@@ -295,10 +316,13 @@ class AdaptiveProfile:
         lost = sum(workload.key in course.walk.given_up for workload in course.walk.walked())
         were = "was" if lost == 1 else "were"
         but_lost = f" but {lost} that {were} lost, which {self.request.going_on} tries again" if lost else ""
+        goes_on = f"{self.request.going_on} goes on"
+        if course.left and self.request.remeasure:
+            goes_on = f"{counted(len(course.left), 'row')} left to the next --remeasure"
         return {
             StopReason.ACCURACY: f"{text}; goal {goal:.1%} reached, {others}",
             StopReason.ROWS: f"{text}; all rows are measured{but_lost}",
-            StopReason.LIMIT: f"{text}; --limit reached, {self.request.going_on} goes on",
+            StopReason.LIMIT: f"{text}; --limit reached, {goes_on}",
             StopReason.LEVEL: f"{text}; goal {goal:.1%} not reached, but more rows hardly help any more: {others}",
         }[StopReason(stopped)]
 

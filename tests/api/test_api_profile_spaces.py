@@ -13,6 +13,7 @@ from hwbench.latency import LatencyTable, Role, rows_of_space, table_path
 from hwbench.spaces import load_space
 from hwbench.specs import Outcome, Precision
 from hwbench.studies.profiling_plan import first_workloads
+from hwbench.studies.profiling_walk import ProfilingWalk
 from hwbench.testing.listeners import Keeper
 from hwbench.testing.small_spaces import SMALL_SPACES, add_small_spaces
 from hwbench.workspace import Workspace
@@ -132,6 +133,30 @@ def test_rows_that_a_limit_leaves_to_the_next_remeasuring_are_told_of_the_last_s
     hwbench.profile(request, workspace=workspace)
     profile = hwbench.profile(replace(request, remeasure=True, limit=4), workspace=workspace).devices[0]
     assert (profile.ok, [one.stopped for one in profile.accuracies]) == (4, ["rows", "limit"])
+
+
+def test_rows_that_a_limit_leaves_to_the_next_remeasuring_are_told_of_a_space_whose_rows_are_chosen(workspace, fake):
+    request = hwbench.ProfileRequest(**REQUEST | {"space": f"{NAMES[0]},x3d-mini"}, accuracy="10%")
+    hwbench.profile(request, workspace=workspace)
+    for spaces, stopped in ((request.space, ["limit", "limit"]), ("x3d-mini", ["limit"])):
+        ears, again = Keeper(), replace(request, space=spaces, remeasure=True, limit=3)
+        profile = hwbench.profile(again, ears, workspace=workspace).devices[0]
+        assert (profile.ok, [one.stopped for one in profile.accuracies]) == (3, stopped)
+        (line,) = [line for line in ears.lines if "left to the next --remeasure" in line]
+        assert line.startswith("x3d-mini: int8: " if len(stopped) == 2 else "int8: ")
+
+
+def test_failed_rows_that_a_limit_leaves_to_the_next_retry_are_told_of_a_space_whose_rows_are_chosen(workspace, fake):
+    first = hwbench.ProfileRequest(**REQUEST | {"space": "x3d-mini"}, accuracy="10%")
+    batch = ProfilingWalk(load_space(workspace, "x3d-mini"), INT8, 8).batch(LatencyTable(TARGET, INT8, []))
+    blocks = [workload for workload in batch if Role.of(workload) is Role.BLOCK]
+    fake.failures = dict.fromkeys(blocks[:3], (Outcome.CRASH, "killed by SIGSEGV"))
+    assert hwbench.profile(first, workspace=workspace).devices[0].failed == 3
+    fake.failures = {}
+    ears = Keeper()
+    profile = hwbench.profile(replace(first, retry=True, limit=1), ears, workspace=workspace).devices[0]
+    assert (profile.ok, [one.stopped for one in profile.accuracies]) == (1, ["limit"])
+    assert any(line.endswith("--limit reached, the same command goes on") for line in ears.lines)
 
 
 def test_a_space_whose_table_is_as_good_as_asked_is_not_stopped_by_the_limit_of_another(workspace, fake):
