@@ -227,8 +227,8 @@ class AdaptiveProfile:
             self.listener.say(f"{course.walk.precision}: {counted(len(layouts), 'row')} of other layouts to measure")
             self._measure(layouts)
             return
-        unmeasured = layouts or course.left or step.stopped is None
-        stopped = StopReason.LIMIT if self._left == 0 and unmeasured else step.stopped
+        limited = self._left == 0 and (layouts or step.stopped is None)
+        stopped = StopReason.LIMIT if limited or (course.left and step.stopped) else step.stopped
         if step.accuracy is not None:
             course.points += [(step.rows, step.accuracy.bound)] if math.isfinite(step.accuracy.bound) else []
         self.listener.say(self._told(course, step, stopped))
@@ -317,7 +317,7 @@ class AdaptiveProfile:
         were = "was" if lost == 1 else "were"
         but_lost = f" but {lost} that {were} lost, which {self.request.going_on} tries again" if lost else ""
         goes_on = f"{self.request.going_on} goes on"
-        if course.left and self.request.remeasure:
+        if step.stopped and course.left and self.request.remeasure:
             goes_on = f"{counted(len(course.left), 'row')} left to the next --remeasure"
         return {
             StopReason.ACCURACY: f"{text}; goal {goal:.1%} reached, {others}",
