@@ -16,7 +16,7 @@ SHIPPED = ("search_spaces", "profiles", "zoo")
 STRAY = (
     "profiles/local/executorch-1.5.1.int8.t1.csv",
     "search_spaces/mine.toml",
-    "hwbench/scratch.py",
+    "hwbench/notes.py",
     "hwbench/__pycache__/old.pyc",
     "tests/notes.txt",
 )
