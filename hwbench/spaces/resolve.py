@@ -100,8 +100,9 @@ def _of_study(workspace: Workspace, study: str, which: str, num_classes: int | N
         searched = _searched_digest(result, space.name)
         if searched not in (None, choices_digest(replace(space, variant=STREAM if streaming else AUTO))):
             raise InvalidFile(
-                f"space {space.name!r} was changed since study {study!r} searched it; bring its file back, search "
-                f"again under another name, or name the network of the space as it is now: {architecture.key}"
+                f"{workspace.studies / study / RESULT}: space {space.name!r} was changed since study {study!r} "
+                "searched it; bring its file back, search again under another name, or name the network of the space "
+                f"as it is now: {architecture.key}"
             )
         network = _member(space, architecture, num_classes)
         return network.causal() if streaming else network

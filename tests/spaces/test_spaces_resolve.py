@@ -73,7 +73,8 @@ def test_the_best_of_a_study_is_no_network_of_an_edited_space(workspace, names, 
     text = path.read_text()
     path.write_text(text.replace(*edit, 1))
     said = (
-        f"^space 'x3d-tiny' was changed since study 'mine' searched it; bring its file back, .*{re.escape(best.key)}$"
+        "result.json: space 'x3d-tiny' was changed since study 'mine' searched it; bring its file back, "
+        f".*{re.escape(best.key)}$"
     )
     with pytest.raises(InvalidFile, match=said):
         resolve(workspace, "mine:best", classes)
