@@ -69,7 +69,7 @@ def journal_settings(path: Path) -> object:
     return found
 
 
-def copied_settings(path: Path) -> object:
+def kept_json(path: Path) -> object:
     """What a JSON file in the folder of a study holds, such as a copy of its settings; None: none, or it is damaged."""
     try:
         return read_json(path.read_text(encoding="utf-8"))
@@ -79,7 +79,7 @@ def copied_settings(path: Path) -> object:
 
 def asked_options(folder: Path) -> dict[str, str]:
     """Options of the last command of a study that are no settings: name -> text; what is damaged is left out."""
-    values = copied_settings(folder / ASKED)
+    values = kept_json(folder / ASKED)
     kept = values if isinstance(values, dict) else {}
     return {name: text for name in (*_TIME, *_RACE) if isinstance(text := kept.get(name), str) and text}
 
@@ -115,7 +115,7 @@ def going_on(folder: Path, spaces: Sequence[str]) -> str:
         spaces: Names of spaces that ``--space`` takes; any other one is left out.
     """
     storage = kept_at(folder)
-    stored = copied_settings(folder / SETTINGS_COPY) if storage else journal_settings(folder / JOURNAL)
+    stored = kept_json(folder / SETTINGS_COPY) if storage else journal_settings(folder / JOURNAL)
     options = list(_options(stored if isinstance(stored, dict) else {}, spaces))
     asked = asked_options(folder)
     races = asked.get("finalists", "0") != "0"
