@@ -34,6 +34,8 @@ from hwbench.workspace import write_bytes, writing
 
 RESUME = "resume.pt"
 STEP = "resume-step.pt"
+# Holds in any folder and for any command: a damaged state tells no run, and ``--fresh`` is of ``train`` alone.
+_ANEW = "move it away, and the same command begins anew"
 # What is no fact of a run where it is this.
 _UNSAID = {"modality": "rgb"}
 # Of a longer fact the part that differs is told, from the last of the marks before.
@@ -252,19 +254,19 @@ class Resume:
                 refused.append(InvalidValue(f"{path}: {error}; start over with --fresh or choose another --out"))
             except (KeyError, TypeError, ValueError, RuntimeError) as error:
                 line = " ".join(str(error).split())[:200]
-                refused.append(InvalidFile(f"{path}: damaged: {line}; start over with --fresh"))
+                refused.append(InvalidFile(f"{path}: damaged: {line}; {_ANEW}"))
         if refused:
             raise refused[0]
         return False
 
     def _read(self, path: Path) -> dict[str, Any]:
         """The values in a file that is whole and of this run."""
-        data, values = read_tensors(path, "the state of an interrupted run; start over with --fresh")
+        data, values = read_tensors(path, f"the state of an interrupted run; {_ANEW}")
         damaged = _damaged_part(data)
         if damaged:
-            raise InvalidFile(f"{path}: damaged: {damaged} does not match its checksum; start over with --fresh")
+            raise InvalidFile(f"{path}: damaged: {damaged} does not match its checksum; {_ANEW}")
         if values.get("schema") != _SCHEMA:
-            raise InvalidFile(f"{path}: written by another version of hwbench; start over with --fresh")
+            raise InvalidFile(f"{path}: written by another version of hwbench; {_ANEW}")
         check_same_run(path, values.get("fingerprint"), self._fingerprint)
         return values
 
@@ -344,7 +346,7 @@ POLICY = "on_error"
 def check_same_run(path: Path, stored: object, wanted: Mapping[str, str]) -> None:
     """Raises OtherRun where a stored run is not the one asked for; the message names what differs."""
     if not isinstance(stored, dict):
-        raise InvalidFile(f"{path}: damaged: it does not say which run it belongs to; start over with --fresh")
+        raise InvalidFile(f"{path}: damaged: it does not say which run it belongs to; {_ANEW}")
     differ = [key for key in sorted({*stored, *wanted}) if stored.get(key) != wanted.get(key)]
     if stored.get(POLICY) == FailurePolicy.RAISE:  # no video failed so far: it is the run of any other policy, too
         differ = [key for key in differ if key != POLICY]

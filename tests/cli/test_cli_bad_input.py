@@ -429,7 +429,7 @@ FILES: dict[str, tuple[Spoil, tuple[Command, ...], tuple[str, ...]]] = {
         put(CHECKPOINT, GARBAGE), (TEST, EXPORT), (CHECKPOINT, "damaged", "hwbench train ARCHITECTURE")),
     "checkpoint: empty": (put(CHECKPOINT, b""), (TEST, EXPORT), (CHECKPOINT, "damaged", "hwbench train ARCHITECTURE")),
     "checkpoint of a run": (put(f"{RUN}/checkpoint.pt", GARBAGE), (TRAIN,), (f"{RUN}/checkpoint.pt", "move it away")),
-    "state of a run": (put(f"{RUN}/resume.pt", GARBAGE), (TRAIN,), (f"{RUN}/resume.pt", "--fresh")),
+    "state of a run": (put(f"{RUN}/resume.pt", GARBAGE), (TRAIN,), (f"{RUN}/resume.pt", "move it away")),
     "result: cut off": (cut(RESULT), RESULTS, (RESULT, "damaged", "run the search again")),
     "result: list": (put(RESULT, b"[]"), RESULTS, (RESULT, "expected one JSON object", "run the search again")),
     "result: no text": (put(RESULT, GARBAGE), RESULTS, (RESULT, "damaged", "run the search again")),
@@ -532,8 +532,8 @@ def saved(value: object, path: Path, form: str) -> None:
 def test_a_checkpoint_runs_no_code(workspace: Path, path: str, command: Command, form: str) -> None:
     trap = workspace / "trap"
     saved({"format": "hwbench-checkpoint", "schema": 1, "meta": Touch(trap)}, workspace / path, form)
-    ways = {CHECKPOINT: "hwbench train", f"{RUN}/checkpoint.pt": "move it away"}  # nothing else tells of a run there
-    refused(workspace, command, 2, path, "damaged, or another kind of file", ways.get(path, "--fresh"))
+    way = "hwbench train" if path == CHECKPOINT else "move it away"  # nothing else tells of a run there
+    refused(workspace, command, 2, path, "damaged, or another kind of file", way)
     assert not trap.exists()
     if form == "pickle":  # the trap works
         pickle.loads((workspace / path).read_bytes())

@@ -211,7 +211,7 @@ def test_a_damaged_state_is_one_clear_error(clips: Clips, tmp_path: Path) -> Non
     (tmp_path / "resume-step.pt").unlink()
     for broken in (b"", data[: len(data) // 2], b"text"):
         (tmp_path / "resume.pt").write_bytes(broken)
-        with pytest.raises(InvalidFile, match=r"resume\.pt.*--fresh"):
+        with pytest.raises(InvalidFile, match=r"resume\.pt.*; move it away, and the same command begins anew"):
             run(clips, tmp_path)
 
 

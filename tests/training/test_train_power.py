@@ -166,7 +166,7 @@ def test_19_19_an_epoch_state_that_is_damaged_leaves_that_of_a_step(tmp_path: Pa
     remove_states(tmp_path)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / RESUME).write_bytes(b"text")
-    with pytest.raises(InvalidFile, match=r"resume\.pt.*--fresh"):
+    with pytest.raises(InvalidFile, match=r"resume\.pt.*move it away"):
         resume.load(state)
 
 

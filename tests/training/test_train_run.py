@@ -133,6 +133,21 @@ def test_a_damaged_checkpoint_is_said_to_start_over_where_it_is_let(workspace: W
             check_folder(other, fresh=True)
 
 
+def test_a_damaged_state_is_said_to_be_moved_away_which_begins_anew(workspace: Workspace, tmp_path: Path) -> None:
+    """Whether anything else tells of a run there, which ``--fresh`` wants, or nothing."""
+    data = open_data(workspace, "synthetic", (4, 16, 16), RECIPE)
+    for folder in (tmp_path / "alone", tmp_path / "run"):
+        folder.mkdir()
+        (folder / "resume.pt").write_text("damaged")
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"event": "step"}\n')
+    for folder in (tmp_path / "alone", tmp_path / "run"):
+        with pytest.raises(InvalidFile, match=r"resume\.pt: .*; move it away, and the same command begins anew$"):
+            train(RECIPE, NETWORK, data, folder)
+        (folder / "resume.pt").rename(folder / "kept")
+        check_folder(folder)
+        assert not train(RECIPE, NETWORK, data, folder).finished_before
+
+
 def test_a_run_that_another_process_ends_meanwhile_is_not_trained_again(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
