@@ -11,6 +11,8 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60
 _BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 # Of a whole; smaller parts of it are not told more exactly.
 _LEAST_SHARE = 0.001
+# 30 years: what waits so long does not overflow the clocks of the system.
+_MOST_S = 1e9
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([A-Za-zµ]*)\s*")
 
 
@@ -24,7 +26,7 @@ def parse_duration(text: str, *, name: str = "a duration", unit: str = "ms", lea
         least_s: The least time that is taken, in seconds; 0: any above zero.
 
     Raises:
-        InvalidValue: No unit, an unknown unit, not a positive number, or a shorter time than ``least_s``.
+        InvalidValue: No unit, an unknown unit, not a positive number, a shorter time than ``least_s``, or decades.
     """
     least = f"{least_s / _SECONDS[unit]:g}{unit}"
     match = _QUANTITY.fullmatch(text)
@@ -40,6 +42,8 @@ def parse_duration(text: str, *, name: str = "a duration", unit: str = "ms", lea
     if not math.isfinite(seconds) or seconds <= 0:
         at_least = f"of at least {least}" if least_s else "above zero"
         raise InvalidValue(f"{name}: expected a finite time {at_least}, got {text!r}")
+    if seconds > _MOST_S:
+        raise InvalidValue(f"{name}: expected at most {_MOST_S:.0f} s, got {text!r}")
     if seconds < least_s:
         raise InvalidValue(f"{name}: expected at least {least}, got {text!r}")
     return seconds

@@ -51,6 +51,7 @@ class ReportRequest:
     watch: float | None = option(
         default=None,
         min=1,
+        max=86400,
         metavar="SECONDS",
         help="Of runs: write the page again every so many seconds until they end; the page reloads itself.",
     )

@@ -28,6 +28,8 @@ EMPTY = "expected a value, got an empty one; is a shell variable unset?"
 """What is said behind the label of a field whose text is empty or of blanks."""
 # What is taken for a number, and becomes one of Python.
 _NUMBERS: Mapping[type, type] = {int: numbers.Integral, float: numbers.Real}
+# Of 64 bits with a sign: larger ones fit neither SQLite nor torch, nor a float after some products.
+_MOST_WHOLE = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,10 @@ def _checked_single(one: RequestField, value: Any) -> Any:
         return Path(value)
     number = _NUMBERS.get(one.type)
     if number is not None and isinstance(value, number) and not isinstance(value, bool):
-        value = one.type(value)  # also one of NumPy, which is not loaded for that
+        try:
+            value = one.type(value)  # also one of NumPy, which is not loaded for that
+        except OverflowError:  # a whole number
+            value = math.inf if value > 0 else -math.inf
     kind: Any = one.type
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
         raise InvalidValue(f"{one.label}: expected {kind.__name__}, got {value!r}")
@@ -214,6 +219,8 @@ def _checked_single(one: RequestField, value: Any) -> Any:
         raise InvalidValue(f"{one.label}: expected {_bounds(least, most)}, got {value!r}")
     if one.option.choices and value not in one.option.choices:
         raise InvalidValue(f"{one.label}: expected {_either(one.option.choices)}, got {value!r}")
+    if kind is int and abs(value) > _MOST_WHOLE:
+        raise InvalidValue(f"{one.label}: expected a whole number of at most {_MOST_WHOLE}")
     return value
 
 

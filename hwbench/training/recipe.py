@@ -25,6 +25,8 @@ USUAL: Mapping[str, Mapping[str, float]] = {
 }
 # Names that ``freeze`` takes beside a number of blocks.
 FREEZE = ("all-but-head", "stem")
+# Of 64 bits with a sign, as torch has them.
+_MOST_WHOLE = 2**63 - 1
 MULTIGRIDS = ("long",)
 
 
@@ -133,6 +135,8 @@ class Recipe:
             object.__setattr__(self, name, tuple(getattr(self, name)))  # a list in the JSON of a checkpoint
         for name, names in _CHOICES.items():
             _choose(name, getattr(self, name), names)
+        for field in fields(self):
+            _check_size(field.name, getattr(self, field.name))
         for name in ("epochs", "batch_size", "eval_every", "test_clips", "accumulate", "repeats"):
             _need(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         for name in ("momentum", "warmup_share", "label_smoothing", "ema_decay", "dropout", "warmup_start"):
@@ -148,7 +152,7 @@ class Recipe:
         for name in ("layer_decay", "decay_factor"):
             _need(0 < getattr(self, name) <= 1, name, "more than 0, at most 1", getattr(self, name))
         _need(all(0 < place < 1 for place in self.decay_at), "decay_at", "shares between 0 and 1", self.decay_at)
-        _need(0 <= self.seed < 2**63, "seed", "0 or more", self.seed)
+        _need(self.seed >= 0, "seed", "0 or more", self.seed)
         multiple = f"a multiple of repeats ({self.repeats})"
         _need(self.batch_size % self.repeats == 0, "batch_size", multiple, self.batch_size)
         _need(self.test_crops in (1, 3), "test_crops", "1 or 3", self.test_crops)
@@ -205,6 +209,12 @@ _CHOICES = {"optimizer": OPTIMIZERS, "precision": PRECISIONS, "schedule": schedu
 def _choose(name: str, value: str, names: tuple[str, ...]) -> None:
     if value not in names:
         raise InvalidValue(f"recipe: unknown {name} {value!r}; {suggest(value, names)}")
+
+
+def _check_size(name: str, value: object) -> None:
+    """Refuses a number that fits into no 64 bits, which a message would not show either."""
+    if isinstance(value, int) and abs(value) > _MOST_WHOLE:
+        raise InvalidValue(f"recipe: {name} must be a number of at most {_MOST_WHOLE}")
 
 
 def _need(fine: bool, name: str, expected: str, value: object) -> None:

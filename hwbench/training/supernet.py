@@ -194,7 +194,7 @@ def _step(state: TrainState, parts: Sequence[tuple[Architecture, Batch]], steps:
     A video may be readable at one size alone; networks that saw other videos than the first learn the labels alone.
     """
     shared, recipe, layout = state.module, state.recipe, clip_layout(device)
-    torch.manual_seed(recipe.seed * steps + state.position.step)
+    torch.manual_seed((recipe.seed * steps + state.position.step) % 2**63)
     set_rate(state.optimizer, recipe.rate(state.position.step, steps))
     state.optimizer.zero_grad(set_to_none=True)
     taught: tuple[torch.Tensor, torch.Tensor] | None = None

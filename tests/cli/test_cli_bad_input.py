@@ -183,6 +183,12 @@ OTHERS = [
           (("data", "prepare", VIDEOS, "prepared"), "--fps"),
           (EXPORT, "--keep-accuracy"),
       )],
+    *[((*c, value), 2, (f"{c[-1]}: {message}",))
+      for c, value, message in (
+          ((*SEARCH, "--time"), "1e300s", "expected at most 1000000000 s, got '1e300s'"),
+          (("data", "check", VIDEOS, "--time-limit"), "1e300 s", "expected at most 1000000000 s, got '1e300 s'"),
+          (("report", RUN, "--watch"), "1e300", "expected 1 to 86400, got 1e+300"),
+      )],
     ((*SEARCH, "--time", "nan"), 2, ("--time: expected a positive number with a unit", "'nan'")),
     (("profile", "--accuracy", "nan"), 2, ("--accuracy: expected a share such as 2% or 0.02, got 'nan'",)),
     ((*SEARCH, "--max-file-size", "1e300TiB"), 2, ("--max-file-size: expected a size with a unit",)),

@@ -134,6 +134,14 @@ def test_what_the_request_refuses(kitchen, words, said):
 
 @pytest.mark.parametrize("salt", [math.nan, math.inf])
 def test_a_number_of_a_request_is_finite(salt):
+def test_a_number_that_fits_into_no_64_bits_is_refused_by_its_field():
+    with pytest.raises(InvalidValue, match="--salt: expected a finite number, got inf"):
+        CookRequest(dish="soup", pot="p", salt=10**5000)
+    for guests in (2**63, -(10**5000)):
+        with pytest.raises(InvalidValue, match="--guests: expected a whole number of at most 9223372036854775807"):
+            CookRequest(dish="soup", pot="p", guests=guests)
+
+
     with pytest.raises(InvalidValue, match=f"--salt: expected a finite number, got {salt}"):
         CookRequest(dish="soup", pot="p", salt=salt)
 

@@ -145,6 +145,7 @@ def _text(value: object) -> str:
     [
         ("learnig_rate = 0.1", "unknown key 'learnig_rate'; did you mean 'learning_rate'"),
         ("epochs = 0", "epochs must be at least 1"),
+        (f"learning_rate = {10**400}", "a whole number of more than 64 bits"),
         ('epochs = "many"', "epochs: expected a whole number"),
         ("base_batch = 0", "base_batch: expected at least 1"),
         ("compile = 1", "compile: expected true or false"),
@@ -172,6 +173,8 @@ def test_wrong_names_and_settings() -> None:
     for wrong, words in [
         ("dropout", "expected NAME=VALUE"),
         ("epochs=1.5", "epochs: expected a whole number"),
+        (f"epochs={10**400}", "epochs must be a number of at most 9223372036854775807"),
+        (f"learning_rate={10**400}", "learning_rate must be more than 0, got inf"),
         ("compile=yes", "compile: expected true or false"),
         ("decay_at=0.1;0.2", "decay_at: expected numbers"),
     ]:

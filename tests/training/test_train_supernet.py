@@ -358,6 +358,11 @@ def test_a_training_that_diverges_says_so(space: StagedSpace, clips: Clips) -> N
         )  # fmt: skip
 
 
+def test_the_largest_seed_is_one(space: StagedSpace, clips: Clips) -> None:
+    recipe = replace(_recipe(), epochs=1, seed=2**63 - 1)
+    assert train_supernet(SharedWeights(space, CLASSES), Within(space), clips[0], recipe, resources=CPU)
+
+
 def test_a_supernet_of_another_space_is_refused(space: StagedSpace) -> None:
     values = dict(SharedWeights(space, CLASSES).named_parameters())
     with pytest.raises((InvalidValue, KeyError)):
