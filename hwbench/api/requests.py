@@ -193,11 +193,16 @@ def _checked(one: RequestField, value: Any) -> Any:
     if one.many:
         if isinstance(value, str | bytes) or not isinstance(value, list | tuple):
             raise InvalidValue(f"{one.label}: expected a list, got {value!r}")
-        return tuple(_checked_single(one, part) for part in value)
-    return _checked_single(one, value)
+        return tuple(checked_value(one, part) for part in value)
+    return checked_value(one, value)
 
 
-def _checked_single(one: RequestField, value: Any) -> Any:
+def checked_value(one: RequestField, value: Any) -> Any:
+    """A value that is not None as a field of a request keeps it; of a field that is ``many``, one of its values.
+
+    Raises:
+        InvalidValue: It is of another type, or beyond the bounds of the field, which is named.
+    """
     blank = isinstance(value, str) and not value.strip() and not one.option.blank
     if blank and one.type in (str, Path) and not one.option.choices:
         raise InvalidValue(f"{one.label}: {EMPTY}")
@@ -214,13 +219,13 @@ def _checked_single(one: RequestField, value: Any) -> Any:
         raise InvalidValue(f"{one.label}: expected {kind.__name__}, got {value!r}")
     if kind is float and not math.isfinite(value):  # NaN is beyond no bound
         raise InvalidValue(f"{one.label}: expected a finite number, got {value!r}")
+    if kind is int and abs(value) > _MOST_WHOLE:
+        raise InvalidValue(f"{one.label}: expected a whole number of at most {_MOST_WHOLE}")
     least, most = one.option.minimum, one.option.maximum
     if (least is not None and value < least) or (most is not None and value > most):
         raise InvalidValue(f"{one.label}: expected {_bounds(least, most)}, got {value!r}")
     if one.option.choices and value not in one.option.choices:
         raise InvalidValue(f"{one.label}: expected {_either(one.option.choices)}, got {value!r}")
-    if kind is int and abs(value) > _MOST_WHOLE:
-        raise InvalidValue(f"{one.label}: expected a whole number of at most {_MOST_WHOLE}")
     return value
 
 

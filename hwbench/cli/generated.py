@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperArgument, TyperCommand
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from hwbench.api.requests import EMPTY, RequestField, fields_of
+from hwbench.api.requests import EMPTY, RequestField, checked_value, fields_of
 from hwbench.cli.completion import completion_of
 from hwbench.cli.output import Json
 from hwbench.cli.signals import ANEW, saying_after
+from hwbench.cli.usage import USAGE
 from hwbench.errors import InvalidValue
+from hwbench.printable import shown
 
 Request = TypeVar("Request")
 Run = Callable[[Request, bool], None]
 # What the same command does after it was interrupted, in words; a function where that depends on the request.
 After = str | Callable[[Request], str]
 _JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
+_NUMBERS = {int: "a whole number", float: "a number"}
 _CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
 
@@ -74,7 +77,9 @@ def add_group(
             _refuse_options(context)
 
     _sign(group, [_CONTEXT, *_parameters(request)], help or request.__doc__)
-    app = typer.Typer(invoke_without_command=True, add_completion=False, rich_markup_mode=None)
+    app = typer.Typer(
+        cls=_group_class(request), invoke_without_command=True, add_completion=False, rich_markup_mode=None
+    )
     app.callback()(group)
     program.add_typer(app, name=name)
     return app
@@ -96,28 +101,49 @@ def command_function(request: type[Request], run: Run[Request], after: After[Req
 
 def command_class(request: type[Any]) -> type[TyperCommand]:
     """The class of a command, which reads an option without a value where the request says what that means, and
-    refuses an empty path."""
+    refuses an empty path, and what is no number, in the words of the request."""
     alone = {one.label: one.option.alone for one in fields_of(request) if one.option.alone is not None}
     path_arguments = {one.name for one in fields_of(request) if one.type is Path and one.option.argument}
     paths = {one.label for one in fields_of(request) if one.type is Path and not one.option.argument}
-    if not alone and not path_arguments and not paths:
-        return TyperCommand
 
     class Typed(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-            if path_arguments:
+            try:
                 typed, _, _ = self.make_parser(ctx).parse_args(with_values(args, alone))
                 _refuse_empty([typed.get(name) for name in path_arguments])
-            _refuse_empty_options(args, paths)
-            try:
+                _refuse_empty_options(args, paths)
                 return list(super().parse_args(ctx, with_values(args, alone)))
             except typer.BadParameter as error:
                 missing = hasattr(error, "param_type")  # as of MissingParameter, which typer does not export
                 if missing and isinstance(error.param, TyperArgument):
                     _refuse_taken(args, request)
+                elif not missing:
+                    _refuse_numbers(request, typed)
+                raise
+            except USAGE as error:
+                error.ctx = error.ctx or ctx  # an option without its value does not know its command
                 raise
 
     return Typed
+
+
+def _group_class(request: type[Any]) -> type[TyperGroup]:
+    """The class of a group, which refuses what is no number in the words of the request."""
+
+    class TypedGroup(TyperGroup):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            try:
+                typed, _, _ = self.make_parser(ctx).parse_args([*args])
+                return list(super().parse_args(ctx, args))
+            except typer.BadParameter as error:
+                if not hasattr(error, "param_type"):
+                    _refuse_numbers(request, typed)
+                raise
+            except USAGE as error:
+                error.ctx = error.ctx or ctx
+                raise
+
+    return TypedGroup
 
 
 def _refuse_taken(words: list[str], request: type[Any]) -> None:
@@ -135,6 +161,19 @@ def _refuse_taken(words: list[str], request: type[Any]) -> None:
                 f"{place} is missing: {word} took {taken!r} for its {value}; "
                 f"where {taken!r} is meant as {place}, put it before {word}"
             )
+
+
+def _refuse_numbers(request: type[Any], typed: Mapping[str, Any]) -> None:
+    """Refuses the first text that is no number, or a number beyond the bounds of its field."""
+    for one in fields_of(request):
+        given = typed.get(one.name)
+        for text in given if isinstance(given, list) else [given]:
+            if one.type in _NUMBERS and isinstance(text, str):
+                try:
+                    number = one.type(text)
+                except ValueError:
+                    raise InvalidValue(f"{one.label}: expected {_NUMBERS[one.type]}, got {shown(text)}") from None
+                checked_value(one, number)
 
 
 def _refuse_empty(typed: Collection[Any]) -> None:

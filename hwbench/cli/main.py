@@ -6,9 +6,12 @@ import os
 import sys
 from collections.abc import Sequence
 
+import typer
+
 from hwbench.cli.app import app
 from hwbench.cli.signals import ENDINGS, INTERRUPTED, Ended, ending_in_order
-from hwbench.errors import HwbenchError
+from hwbench.cli.usage import USAGE, refusal
+from hwbench.errors import HwbenchError, UsageError
 from hwbench.interpreter import safe_children, sharing_cores
 from hwbench.printable import printable_lines
 from hwbench.workspace import explaining
@@ -40,9 +43,17 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _run(arguments: list[str], debug: bool) -> None:
     try:
         with safe_children(), explaining():
-            app(arguments, prog_name="hwbench", standalone_mode=True)
+            status = app(arguments, prog_name="hwbench", standalone_mode=False)
+        sys.exit(status if isinstance(status, int) else 0)
     except HwbenchError as error:
         _fail(str(error), error.exit_status, debug)
+    except USAGE as error:
+        if not (message := refusal(error)):
+            error.show()  # the help, where nothing was typed
+            sys.exit(error.exit_code)
+        _fail(message, UsageError.exit_status, debug)
+    except typer.Abort:  # the end of the input
+        _fail("aborted", 1, debug)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

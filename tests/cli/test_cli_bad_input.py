@@ -96,7 +96,7 @@ def check_message(err: str, *fragments: str) -> None:
     assert "Traceback" not in err
     assert "unexpected" not in err.lower().replace("unexpected extra argument", "")
     lines = err.strip().splitlines()
-    starts = [line.startswith(("hwbench: ", "Error: ")) for line in lines]
+    starts = [line.startswith("hwbench: ") for line in lines]
     assert starts.count(True) == 1, err
     message = "\n".join(lines[starts.index(True) :])
     assert [fragment for fragment in fragments if fragment not in message] == [], message
@@ -125,7 +125,7 @@ OTHERS = [
       for c in (PROFILE, VALIDATE, SEARCH)],
     *[((*c, "--precision", "int4"), 2, ("expected fp32, fp16, bf16 or int8, got 'int4'",))
       for c in (PROFILE, VALIDATE, SEARCH, EXPORT, BENCH, ("bench", "zoo:x3d-xs"))],
-    *[((*c, "--threads", "0"), 2, ("--threads", "greater than or equal to 1"))
+    *[((*c, "--threads", "0"), 2, ("--threads: expected at least 1, got 0",))
       for c in (PROFILE, VALIDATE, SEARCH, TRAIN, TEST, EXPORT, BENCH)],
     *[((*c, "--threads", "2"), 2, ("/t2 in int8", "hwbench profile", "--threads 2")) for c in (VALIDATE, SEARCH)],
     *[((*c, f"--budget={budget}"), 2, ("--budget", *fragments))
@@ -176,7 +176,7 @@ OTHERS = [
           (("report", RUN), "--watch", "inf"),
           ((*SEARCH, "--ray", "auto"), "--worker-gpus", "inf"),
       )],
-    *[((*c, option, "nan"), 2, (f"Invalid value for '{option}'",))
+    *[((*c, option, "nan"), 2, (f"{option}: expected a finite number, got nan",))
       for c, option in (
           (BENCH, "--seconds"),
           (("data", "bench", VIDEOS), "--seconds"),
@@ -213,7 +213,7 @@ OTHERS = [
      ("trained.pt: weights of another network than zoo:x3d-xs", "missing: s")),
     (("train", "zoo:x3d-xs", "--data", VIDEOS, "--new-head"), 2, ("add --weights FILE",)),
     (("export", CHECKPOINT, "--out", CHECKPOINT), 2, ("--out: expected a folder, trained.pt is a file",)),
-    (("export", CHECKPOINT), 2, ("Missing option '--out'",)),
+    (("export", CHECKPOINT), 2, ("missing option '--out'; see hwbench export --help",)),
     (("verify", "profiles/none.csv"), 2, ("no latency table profiles/none.csv; measure one: hwbench profile",)),
     (("bench", "nofile.pte"), 2, ("no file nofile.pte", "hwbench export CHECKPOINT --out DIR")),
     (("bench", VIDEOS), 2,
@@ -237,19 +237,20 @@ OTHERS = [
       for c in (SEARCH, VALIDATE)],
     *[((*c, "--transfer-from", "local"), 2, ("--transfer-from local: rows of local",))
       for c in (SEARCH, VALIDATE)],
-    (("search",), 2, ("Missing option '--budget'",)),
+    (("search",), 2, ("missing option '--budget'; see hwbench search --help",)),
     (("report", "dune"), 2, ("no finished study 'dune'", "did you mean 'done'")),
     (("report", "../x"), 2, ("../x: there is no such folder; expected the folder of a run",)),
     (("report", STUDY, "--model", "nodir"), 2, ("nodir: expected the folder of an exported model", "--out nodir")),
     (("report", STUDY, "--out", VIDEOS), 2, ("cannot write videos: it is a directory",)),
-    (("init",), 2, ("Missing argument 'DIR'",)),
+    (("init",), 2, ("missing argument 'DIR'; see hwbench init --help",)),
     (("init", CHECKPOINT), 2, ("cannot write", "trained.pt", "a part of the path is a file")),
     *[((name, "surplus"), 2, ("surplus",)) for name in ("doctor", "devices", "profile", "validate", "quickstart")],
-    (("serch",), 2, ("No such command 'serch'", "'search'")),
-    (("devices", "--jsn"), 2, ("No such option: --jsn", "--json")),
-    (("devices", "lst"), 2, ("No such command 'lst'", "'list'")),
+    (("serch",), 2, ("no such command 'serch'; did you mean 'search'", "see hwbench --help")),
+    (("devices", "--jsn"), 2, ("no such option: --jsn; did you mean '--json'? see hwbench devices --help",)),
+    (("devices", "lst"), 2, ("no such command 'lst'; did you mean 'list'? see hwbench devices --help",)),
     (("devices", "--json", "list"), 2, ("hwbench devices list ... --json",)),
-    *[(("devices", c), 2, ("Missing argument 'NAME'",)) for c in ("add", "show", "check", "prepare", "remove")],
+    *[(("devices", c), 2, (f"missing argument 'NAME'; see hwbench devices {c} --help",))
+      for c in ("add", "show", "check", "prepare", "remove")],
     *[(("devices", c, "lokal"), 2, ("unknown device 'lokal'", "did you mean 'local'"))
       for c in ("show", "check", "prepare", "remove")],
     *[(("devices", c, "../local"), 2, ("unknown device '../local'",)) for c in ("show", "check", "prepare", "remove")],
@@ -279,6 +280,36 @@ def test_wrong_names_and_values(workspace: Path, command: Command, status: int, 
         if not name.startswith((".hwbench/studies/x3d-tiny_", CHECKED))
     }
     assert {Path(name).name for name in new} <= {".lock"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("bench x.pte --seconds abc", "--seconds: expected a number, got 'abc'"),
+        ("bench x.pte --seconds -1", "--seconds: expected 0 to 86400, got -1.0"),
+        ("search --budget 4ms --trials x", "--trials: expected a whole number, got 'x'"),
+        ("search --budget 4ms --trials 2.5", "--trials: expected a whole number, got '2.5'"),
+        ("search --budget 4ms --trials", "option '--trials' requires an argument; see hwbench search --help"),
+        ("profile --threads 0", "--threads: expected at least 1, got 0"),
+        ("profile --limit x", "--limit: expected a whole number, got 'x'"),
+        ("profile --limit", "option '--limit' requires an argument; see hwbench profile --help"),
+        ("search --trials 0", "--trials: expected at least 1, got 0"),
+        ("search --budgte 4ms", "no such option: --budgte; did you mean '--budget'? see hwbench search --help"),
+        ("data bench x --workers 1 --workers y", "--workers: expected a whole number, got 'y'"),
+        ("data bench", "missing argument 'data'; see hwbench data bench --help"),
+        ("bench x.pte --json=yes", "option '--json' does not take a value; see hwbench bench --help"),
+        ("bench x.pte y.pte", "got unexpected extra argument(s) (y.pte); see hwbench bench --help"),
+        ("init", "missing argument 'DIR'; see hwbench init --help"),
+        ("--frobnicate", "no such option: --frobnicate; see hwbench --help"),
+    ],
+)
+def test_what_typer_refuses_is_one_line_as_every_refusal(words: str, message: str) -> None:
+    assert call(*words.split()) == (2, "", f"hwbench: {message}\n")
+
+
+def test_the_program_alone_gives_its_help_and_status_2() -> None:
+    status, out, err = call()
+    assert (status, "Usage: hwbench" in out + err, "hwbench: " in err) == (2, True, False)
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_two_files_need_no_workspace(tables, tmp_path, monkeypatch, capsys):
         (("old", "other"), "no table of one name in both"),
         (("old", "old/device.toml"), "no table of one name in both"),
         (("old/device.toml", "old/device.toml"), "device.toml"),
-        (("old",), "Missing argument"),
+        (("old",), "missing argument"),
     ],
 )
 def test_wrong_input_is_one_message_and_status_2(tables, capsys, arguments, said):
