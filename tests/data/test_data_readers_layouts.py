@@ -17,6 +17,7 @@ import pytest
 from hwbench.data import listing_of
 from hwbench.data.images import FrameFolder
 from hwbench.data.readers import ListedVideo, Listing, Part, get, reader_of, readers
+from hwbench.data.readers import read as read_path
 from hwbench.data.readers.sides import parted
 from hwbench.data.readers.tar_index import tar_members
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, UnknownName
@@ -1094,3 +1095,60 @@ def test_a_folder_that_cannot_be_read_is_an_error_of_its_data_set(changed: Copy,
     with locked(folder, 0o311), pytest.raises(InvalidFile) as raised:
         read(name, root)
     assert str(raised.value) == f"{folder}: cannot be read (Permission denied)"
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("ucf101", "ucfTrainTestlist"),
+        ("hmdb51", "testTrainMulti_7030_splits"),
+        ("something_something", "labels"),
+    ],
+)
+def test_a_data_set_is_not_taken_for_another_where_its_own_lists_cannot_be_read(
+    changed: Copy, name: str, folder: str
+) -> None:
+    root = changed(name)
+    assert (root / folder).is_dir()
+    for side in ("train", "val"):
+        (root / f"{side}.txt").write_text(f"{folder} 0\n")
+    for mode in (0o000, 0o311, 0o600):
+        with locked(root / folder, mode), pytest.raises(InvalidFile) as raised:
+            read_path(reader_of(root), root)
+        assert str(raised.value) == f"{root / folder}: cannot be read (Permission denied)"
+
+
+def test_a_folder_that_is_a_loop_of_links_is_no_missing_one(changed: Copy) -> None:
+    root = changed("kinetics")
+    for file in (root / "train.csv", root / "val.csv"):
+        file.unlink()
+    (root / "annotations").symlink_to("annotations")
+    with pytest.raises(InvalidFile, match=r"annotations: cannot be read \(Too many levels of symbolic links\)$"):
+        reader_of(root)
+
+
+def test_parquet_files_in_a_folder_that_cannot_be_read_are_not_left_out(tmp_path: Path) -> None:
+    (tmp_path / "train-0.parquet").touch()
+    (tmp_path / "data").mkdir()
+    for asked in (lambda: reader_of(tmp_path), lambda: read("huggingface", tmp_path)):
+        with locked(tmp_path / "data", 0o311), pytest.raises(InvalidFile) as raised:
+            asked()
+        assert str(raised.value) == f"{tmp_path / 'data'}: cannot be read (Permission denied)"
+
+
+def test_sides_of_archives_are_not_taken_for_class_folders_where_one_cannot_be_read(tmp_path: Path) -> None:
+    for side in ("train", "val"):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "0.tar").touch()
+    for side in ("train", "val"):
+        with locked(tmp_path / side, 0o311), pytest.raises(InvalidFile) as raised:
+            reader_of(tmp_path)
+        assert str(raised.value) == f"{tmp_path / side}: cannot be read (Permission denied)"
+
+
+def test_a_list_in_a_folder_whose_parent_cannot_be_listed_is_refused_for_itself(tmp_path: Path) -> None:
+    file = tmp_path / "mine" / "list.txt"
+    file.parent.mkdir()
+    file.write_text("a\n")
+    with locked(tmp_path, 0o311), pytest.raises(InvalidFile, match=r"list\.txt:1: expected 'path label'"):
+        read_path(reader_of(file), file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 import shlex
@@ -90,9 +91,10 @@ def read(reader: Reader, path: Path) -> Listing:
 def _published(file: Path) -> str:
     """What reads the published data set among whose files one lies; empty: no reader of ours does."""
     for folder in (file.absolute().parent.parent, file.absolute().parent):
-        for name in filter(readers.is_own, readers.names()):
-            if readers.get(name) in _PUBLISHED and readers.get(name)().recognises(folder):
-                return f"{name} reads the folder of the data set: --data {shlex.quote(f'{name}:{folder}')}"
+        with contextlib.suppress(InvalidFile, OSError):  # one that cannot be read: the file is what was asked for
+            for name in filter(readers.is_own, readers.names()):
+                if readers.get(name) in _PUBLISHED and readers.get(name)().recognises(folder):
+                    return f"{name} reads the folder of the data set: --data {shlex.quote(f'{name}:{folder}')}"
     return ""
 
 
@@ -118,7 +120,11 @@ def options_of(reader: type[Reader]) -> tuple[str, ...]:
 
 
 def reader_of(path: Path) -> Reader:
-    """The reader of an existing path whose layout was not named. What nobody recognises is taken for class folders."""
+    """The reader of an existing path whose layout was not named. What nobody recognises is taken for class folders.
+
+    Raises:
+        InvalidFile: A folder of the path that would tell the layout cannot be read.
+    """
     return next((reader for reader in (own() for own in OWN) if reader.recognises(path)), ClassFolders())
 
 

@@ -12,6 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from hwbench.data.readers.entries import matching_where_there
 from hwbench.documents import read_json
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.printable import shown
@@ -189,11 +190,15 @@ def read_objects(file: Path) -> list[Row]:
 
 
 def find_file(root: Path, *names: str, below: Sequence[str] = ("annotations",)) -> Path | None:
-    """The first file whose name fits one of some patterns, in a folder or in its folders ``below``."""
+    """The first file whose name fits one of some patterns, in a folder or in its folders ``below``.
+
+    Raises:
+        InvalidFile: One of the folders cannot be read: the file may lie there.
+    """
     folders = [root, *(root / name for name in below)]
     for name in names:
         for folder in folders:
-            files = sorted(path for path in folder.glob(name) if path.is_file())
+            files = [path for path in matching_where_there(folder, name) if path.is_file()]
             if files:
                 return files[0]
     return None

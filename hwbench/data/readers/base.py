@@ -99,7 +99,11 @@ class Reader(Protocol):
     """
 
     def recognises(self, path: Path) -> bool:
-        """Whether an existing path given without a name is of this layout; asked of hwbench's own readers alone."""
+        """Whether an existing path given without a name is of this layout; asked of hwbench's own readers alone.
+
+        Raises:
+            InvalidFile: A folder that would tell cannot be read.
+        """
         ...
 
     def read(self, path: Path) -> Listing:

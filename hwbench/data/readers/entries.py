@@ -26,3 +26,18 @@ def matching(folder: Path, pattern: str) -> list[Path]:
     except OSError as error:
         refuse(error)
     return sorted(folder / name for name in fnmatch.filter(names, pattern))
+
+
+def matching_where_there(folder: Path, pattern: str) -> list[Path]:
+    """As ``matching``; none where there is no such folder. For a pattern without wildcards the folder is not listed."""
+    try:
+        if set(pattern).isdisjoint("*?["):
+            os.lstat(folder / pattern)
+            return [folder / pattern]
+        os.stat(os.path.join(folder, "."))  # one that may be listed and not entered, too
+        return matching(folder, pattern)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        error.filename = str(folder)
+        refuse(error)

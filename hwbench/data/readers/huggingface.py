@@ -21,6 +21,7 @@ from hwbench.data.arrow import ArrowTable, RowSource, open_table
 from hwbench.data.readers.annotations import read_object
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.directions import is_directional
+from hwbench.data.readers.entries import matching_where_there
 from hwbench.data.readers.lists import class_names, fault_of_classes
 from hwbench.data.readers.sides import listed as in_words
 from hwbench.data.readers.sides import parted, side_of, side_of_word
@@ -129,7 +130,8 @@ def _parquet(path: Path) -> list[tuple[str, Path]]:
     """Parquet files, each with its name, which tells its split."""
     if path.is_file():
         return [("train", path)] if path.suffix in (".parquet", ".arrow") else []
-    return [(file.name, file) for file in sorted([*path.glob("*.parquet"), *path.glob("data/*.parquet")])]
+    files = [*matching_where_there(path, "*.parquet"), *matching_where_there(path / "data", "*.parquet")]
+    return [(file.name, file) for file in sorted(files)]
 
 
 def _whole(splits: Sequence[tuple[str, Path]]) -> tuple[list[tuple[str, Path]], list[str]]:

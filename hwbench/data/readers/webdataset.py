@@ -50,7 +50,7 @@ class WebDataset:
         """Whether the path is a tar archive, or a folder of them, or of sides with them and no lists beside these."""
         if path.is_file():
             return path.suffix == ".tar"
-        return any(path.glob("*.tar")) or _has_sides_of_archives(path)
+        return bool(matching(path, "*.tar")) or _has_sides_of_archives(path)
 
     def read(self, path: Path) -> Listing:
         """Videos in the order of the archives and their members.
@@ -110,9 +110,9 @@ def _has_sides_of_archives(path: Path) -> bool:
 
 def _holds_archives_alone(folder: Path) -> bool:
     """Whether archives lie there, and no folders or videos, which may have come out of them."""
-    if not any(folder.glob("*.tar")):
-        return False
-    return not any(entry.suffix.lower() in ENDINGS or entry.is_dir() for entry in folder.iterdir())
+    return bool(matching(folder, "*.tar")) and not any(
+        entry.suffix.lower() in ENDINGS or entry.is_dir() for entry in folder.iterdir()
+    )
 
 
 def _shards(path: Path) -> tuple[list[Path], list[Path], tuple[str, ...]]:
