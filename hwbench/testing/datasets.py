@@ -145,6 +145,21 @@ def something_something(root: Path) -> Path:
     return root
 
 
+def diving48(root: Path) -> Path:
+    """Diving48 of version 2."""
+    _text(root / "Diving48_vocab.json", json.dumps([["Back", "15som", "05Twis", "FREE"], ["Forward", "Dive", "PIKE"]]))
+    for name, side in (("train", "train"), ("test", "val")):
+        entries = [
+            {"vid_name": f"-dive_{n:05d}", "label": n % 2, "start_frame": 0, "end_frame": _FRAMES}
+            for at, n, _ in _sides()
+            if at == side
+        ]
+        _text(root / f"Diving48_V2_{name}.json", "[" + ",\n".join(map(json.dumps, entries)) + "]")
+    for _, number, _ in _sides():
+        small_video(root / "rgb" / f"-dive_{number:05d}.mp4", number)
+    return root
+
+
 def charades(root: Path) -> Path:
     """Charades; every second video shows two activities."""
     header = "id,subject,scene,quality,relevance,verified,script,objects,descriptions,actions,length"
@@ -368,6 +383,7 @@ COPIES: Mapping[str, SmallCopy] = {
     "activitynet": SmallCopy(activitynet),
     "ava": SmallCopy(ava, multi_label=True),
     "charades": SmallCopy(charades, multi_label=True),
+    "diving48": SmallCopy(diving48),
     "domsev": SmallCopy(domsev),
     "epic-kitchens": SmallCopy(epic_kitchens),
     "folders": SmallCopy(folders),

@@ -180,6 +180,7 @@ def test_lists_of_which_no_video_is_there_are_refused_with_their_first_line(tmp_
         ("charades", "Charades_v1_train.csv", "charades"),
         ("epic_kitchens", "annotations/EPIC_100_train.csv", "epic-kitchens"),
         ("something_something", "labels/train.json", "something-something"),
+        ("diving48", "Diving48_V2_train.json", "diving48"),
         ("ucf101", "ucfTrainTestlist/trainlist01.txt", "ucf101"),
         ("frame_lists", "frame_lists/train.csv", "frame-lists"),
     ],
@@ -197,7 +198,7 @@ def test_a_file_of_a_published_data_set_is_answered_with_its_reader(
 
 @pytest.mark.parametrize("text", ['[{"vid_name": "a b", "label": 1}]', '{\n "a": {"label": "b c"}\n}\n'])
 def test_json_is_no_list(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "Diving48_V2_train.json"
+    file = tmp_path / "labels.json"
     file.write_text(text)
     with pytest.raises(InvalidFile) as raised:
         read(reader_of(file), file)

@@ -132,6 +132,22 @@ def test_something_something_numbers_templates_and_tells_directions(copy: Copy) 
     assert [video.row.rpartition(":")[2] for video in listing.train] == ["2", "3", "4", "5"]
 
 
+def test_diving48_names_classes_by_their_words(changed: Copy) -> None:
+    root = changed("diving48")
+    listing = read("diving48", root)
+    assert listing.classes == ("Back 15som 05Twis FREE", "Forward Dive PIKE")
+    assert labels(listing.train) == [listing.classes[n % 2] for n in range(4)]
+    assert stems(listing.val) == ["-dive_00004", "-dive_00005"]
+    assert {video.part for video in listing.train} == {None}
+    assert listing.train[1].row.endswith("Diving48_V2_train.json:2")
+    (root / "rgb" / "-dive_00005.mp4").unlink()
+    (root / "Diving48_vocab.json").unlink()
+    listing = read("diving48", root)
+    assert listing.classes == tuple(map(str, range(48)))
+    assert labels(listing.val) == ["0"]
+    assert "1 of 6 listed videos are not there, such as '-dive_00005'" in listing.notes[0]
+
+
 def test_charades_has_a_set_of_classes_for_each_video(copy: Copy) -> None:
     holding, putting = "Holding some clothes", "Putting clothes somewhere"
     listing = read("charades", copy("charades"))
@@ -811,6 +827,12 @@ FAULTS = [
         ": expected an object of templates and their numbers",
     ),
     ("something_something", "labels/validation.json", None, ": expected labels.json, train.json and validation.json"),
+    ("diving48", "Diving48_V2_train.json", ('"label": 1', '"label": 2'), ":2: label 2 is none of the 2 classes"),
+    ("diving48", "Diving48_V2_train.json", ('"label": 1', '"label": -1'), ":2: expected a whole number as 'label'"),
+    ("diving48", "Diving48_V2_test.json", ("vid_name", "name"), ":1: expected text as 'vid_name', got None"),
+    ("diving48", "Diving48_V2_test.json", None, ": expected Diving48_V2_train.json and Diving48_V2_test.json beside"),
+    ("diving48", "Diving48_vocab.json", ('"Dive"', "[]"), ": expected a JSON list with the words of each class"),
+    ("diving48", "Diving48_vocab.json", ("[[", '{"a": [['), ":2: expected JSON"),
     ("charades", "Charades_v1_train.csv", ("c001", "c002"), ":4: unknown class 'c002'"),
     ("charades", "Charades_v1_train.csv", ("c001 0.10", "c001"), ":4: expected actions as 'CLASS START END;...'"),
     ("charades", "Charades_v1_train.csv", ("actions", "doings"), ":1: expected a column 'actions'"),

@@ -15,6 +15,7 @@ from hwbench.data.readers.ava import Ava
 from hwbench.data.readers.base import Box, ListedVideo, Listing, Part, Reader, readers
 from hwbench.data.readers.charades import Charades
 from hwbench.data.readers.directions import is_prepared_directional
+from hwbench.data.readers.diving48 import Diving48
 from hwbench.data.readers.domsev import Domsev
 from hwbench.data.readers.epic_kitchens import EpicKitchens
 from hwbench.data.readers.folders import ClassFolders
@@ -36,7 +37,8 @@ from hwbench.registry import suggest
 
 # In the order in which they are asked: a folder of Kinetics has a train.csv too, and any folder may be class folders.
 _PUBLISHED: tuple[type[Reader], ...] = (
-    *(Kinetics, Ucf101, Hmdb51, SomethingSomething, Charades, ActivityNet, EpicKitchens, Domsev, Ava, FrameLists),
+    *(Kinetics, Ucf101, Hmdb51, SomethingSomething, Charades, ActivityNet, EpicKitchens, Domsev, Ava, Diving48),
+    FrameLists,
 )
 OWN: tuple[type[Reader], ...] = (
     *_PUBLISHED,

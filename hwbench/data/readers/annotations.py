@@ -166,6 +166,18 @@ def read_object(file: Path) -> dict[str, Any]:
     return value
 
 
+def read_list(file: Path) -> list[Any]:
+    """The list of a JSON file.
+
+    Raises:
+        InvalidFile: No JSON, or another value than a list.
+    """
+    value = _read_json(file)
+    if not isinstance(value, list):
+        raise InvalidFile(f"{file}: expected a JSON list, got {shown(value, 80)}")
+    return value
+
+
 def read_objects(file: Path) -> list[Row]:
     """The objects of a JSON list, each with the line on which it begins.
 
