@@ -94,7 +94,8 @@ def test(  # no function for pytest
 
     Args:
         request: Which checkpoint, on what, with how many views of a video.
-        listener: Hears how many batches are done, and which videos could not be read.
+        listener: Hears how many batches are done, which videos could not be read, and where decoded ones cannot be
+            kept.
         workspace: Holds the synthetic set; default: the one around the current folder.
 
     Raises:
@@ -141,6 +142,7 @@ def _test(
         resources=shared_resources(source, request.device, request.threads, request.workers),
         world=world,
         progress=lambda done, total: listener.progress(StageProgress("test", done, total)),
+        say=listener.say,
     )
     say_unreadable(listener, scores.failures.causes)
     by_video = scores.by_video

@@ -405,17 +405,17 @@ def asked_clip(network: Network, span: str | None, stride: int | None) -> ClipSp
 
 def _told(listener: Listener, name: str, decoder: Decoder) -> Callable[[TrainingProgress], None]:
     """Passes each step of a training on, with the rate since the first one; says once where no more videos are kept."""
-    from hwbench.data.decoded_cache import refusal_of
+    from hwbench.data.decoded_cache import saying_refusal
 
     stage = f"train {_short(name)}"
     listener.progress(StageProgress(stage, 0, None))
-    began, first, refusal = 0.0, 0, ""
+    say_refusal = saying_refusal(decoder, listener.say)
+    began, first = 0.0, 0
 
     def tell(at: TrainingProgress) -> None:
-        nonlocal began, first, refusal
+        nonlocal began, first
         listener.trained(at)
-        if not refusal and (refusal := refusal_of(decoder)):
-            listener.say(refusal)
+        say_refusal()
         if not began:
             began, first = time.monotonic(), at.step
         steps, seconds = at.step - first, time.monotonic() - began

@@ -222,6 +222,11 @@ class TestClips(Dataset[Sample]):
         """Class names; a label is an index into them."""
         return self.videos.classes
 
+    @property
+    def decoder(self) -> Decoder:
+        """Reads the videos."""
+        return self._cache.decoder
+
     def open(self, video: int) -> CachedVideo:
         """A video of the list, as clips are read of it; VideoError if it cannot be read."""
         return self._cache.open(video, self.videos)

@@ -15,7 +15,7 @@ import errno
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -150,7 +150,19 @@ def refusal_of(decoder: Decoder) -> str:
     if not isinstance(decoder, DecodedCache) or not decoder.refused:
         return ""
     reason = os.strerror(int(decoder.refused))
-    return f"{decoder.folder}: cannot keep decoded videos ({reason}); each epoch decodes what is not there"
+    return f"{decoder.folder}: cannot keep decoded videos ({reason}); what is not there is decoded each time"
+
+
+def saying_refusal(decoder: Decoder, say: Callable[[str], None]) -> Callable[[], None]:
+    """A function that says ``refusal_of`` a decoder: at its first call after the refusal, and then no more."""
+    said = ""
+
+    def ask() -> None:
+        nonlocal said
+        if not said and (said := refusal_of(decoder)):
+            say(said)
+
+    return ask
 
 
 class _CachedVideo(LazyVideo):

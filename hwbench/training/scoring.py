@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hwbench.data import FailurePolicy, Reading, open_dataset, open_splits
+from hwbench.data.decoded_cache import saying_refusal
 from hwbench.errors import InvalidValue
 from hwbench.printable import beginning
 from hwbench.training.checkpoint import Checkpoint, build, load_checkpoint
@@ -26,8 +27,11 @@ def score(
     resources: Resources | None = None,
     world: World = ALONE,
     progress: Callable[[int, int], None] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> tuple[Checkpoint, Scores]:
     """Scores of a checkpoint on the validation videos of its own data or of ``source``, over views (clips, crops).
+
+    ``progress`` is that of ``evaluate``; ``say`` hears once where decoded videos cannot be kept.
 
     Raises:
         InvalidFile: No checkpoint there, or a damaged one.
@@ -57,6 +61,14 @@ def score(
             f"{data}: its classes ({beginning(dataset.classes)}) are not those of "
             f"{path} ({beginning(checkpoint.classes)}); name data with these with --data"
         )
+    say_refusal = None if say is None else saying_refusal(dataset.decoder, say)
+
+    def scored(done: int, total: int) -> None:
+        if say_refusal is not None:
+            say_refusal()
+        if progress is not None:
+            progress(done, total)
+
     resources = resources or Resources()
     with resources.applied() as device:
         module = build(checkpoint, weights).to(device)
@@ -67,6 +79,6 @@ def score(
             workers=resources.workers,
             device=device,
             world=world,
-            progress=progress,
+            progress=scored,
         )
     return checkpoint, scores

@@ -793,14 +793,26 @@ def test_decoded_videos_on_the_disk_change_no_step(workspace: Workspace, trained
     assert tested[0] == tested[1]
 
 
-def test_that_decoded_videos_cannot_be_kept_is_said_once(workspace: Workspace, tmp_path: Path) -> None:
+def test_that_decoded_videos_cannot_be_kept_is_said_once(
+    workspace: Workspace, trained: Trained, tmp_path: Path
+) -> None:
     here = make(tmp_path / "bench")
     here.cache.mkdir(exist_ok=True)
     (here.cache / "decoded").write_text("")
-    heard = Keeper()
-    hwbench.train(replace(REQUEST, decoded_cache="1GiB", data=str(workspace.root / VIDEOS)), heard, workspace=here)
-    reason = "(Not a directory); each epoch decodes what is not there"
-    assert heard.lines == [f"{here.cache / 'decoded'}: cannot keep decoded videos {reason}"]
+    data, trains, tests = str(workspace.root / VIDEOS), Keeper(), Keeper()
+    hwbench.train(replace(REQUEST, decoded_cache="1GiB", data=data), trains, workspace=here)
+    request = hwbench.TestRequest(
+        checkpoint=trained[0].checkpoint.absolute(),
+        data=data,
+        clips=2,
+        crops=1,
+        decoded_cache="1GiB",
+        threads=1,
+        workers=0,
+    )
+    hwbench.test(request, tests, workspace=here)
+    reason = "(Not a directory); what is not there is decoded each time"
+    assert trains.lines == tests.lines == [f"{here.cache / 'decoded'}: cannot keep decoded videos {reason}"]
 
 
 def test_a_decoder_that_is_not_installed_is_told(workspace: Workspace, tmp_path: Path) -> None:
