@@ -251,6 +251,7 @@ def train_network(
     from hwbench.training import check_folder, open_data, run_folder
     from hwbench.training import train as run
     from hwbench.training.processes import ALONE
+    from hwbench.training.run import interrupted_beside
     from hwbench.training.state import begun_in
 
     world, reading = world or ALONE, reading or Reading()
@@ -298,6 +299,13 @@ def train_network(
         recipe = recipe.for_targets(several=opened.training.videos.multi_label)
         folder = out or run_folder(workspace, recipe, network, opened, start, teacher)
         check_folder(folder, fresh=fresh)
+    if out is None and not folder.exists():
+        interrupted = interrupted_beside(folder, recipe, network, opened, start, teacher)
+        if interrupted is not None:
+            listener.say(
+                f"{interrupted}: was interrupted on other videos or clips of {data} than there are now, and does not "
+                f"go on; {folder} begins anew"
+            )
     goes_on = False
 
     def begins() -> None:

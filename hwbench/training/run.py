@@ -32,7 +32,7 @@ from hwbench.data.video_scores import SCORES, save_scores
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.specs import AUTO, Network
 from hwbench.training.checkpoint import Checkpoint, Weights, build, load_checkpoint, save_checkpoint
-from hwbench.training.description import RunDescription, write_description
+from hwbench.training.description import RunDescription, read_description, write_description
 from hwbench.training.loop import TrainingProgress, fingerprint, fit
 from hwbench.training.metrics import Scores
 from hwbench.training.processes import ALONE, World
@@ -40,7 +40,7 @@ from hwbench.training.quantized import Quantization, calibrated, packed, require
 from hwbench.training.recipe import Recipe
 from hwbench.training.resources import Resources
 from hwbench.training.run_files import CHECKPOINT, REPORT, is_of_run, start_over
-from hwbench.training.run_lock import training_alone
+from hwbench.training.run_lock import is_trained_now, training_alone
 from hwbench.training.state import POLICY, begun_in, check_same_run, remove_states
 from hwbench.training.teacher import Teacher
 from hwbench.workspace import Workspace, write_bytes
@@ -413,6 +413,24 @@ def run_folder(
     facts = fingerprint(data.training, recipe, _identity(network, start, teacher) | data.reading.facts())
     before = workspace.root / "runs" / _folder_name(network, facts)  # runs under skip and replace had their own once
     return before if before.is_dir() else before.with_name(_folder_name(network, facts | {POLICY: FailurePolicy.RAISE}))
+
+
+def interrupted_beside(
+    folder: Path,
+    recipe: Recipe,
+    network: Network,
+    data: Data,
+    start: StartingWeights | FineTuning | None = None,
+    teacher: Teacher | None = None,
+) -> Path | None:
+    """The folder of an interrupted run beside that of a new one, which differs in its videos or clips alone."""
+    asked = _description(network, data, recipe, start, teacher)
+    for beside in sorted(folder.parent.glob(f"{folder.name.rpartition('-')[0]}-*")):
+        if beside != folder and begun_in(beside) and not is_trained_now(beside):
+            with contextlib.suppress(InvalidFile):
+                if replace(read_description(beside), videos=asked.videos) == asked:
+                    return beside
+    return None
 
 
 def _folder_name(network: Network, facts: Mapping[str, str]) -> str:

@@ -163,6 +163,24 @@ def test_a_folder_that_is_no_run_keeps_its_files(
     assert {name: (tmp_path / name).read_bytes() for name in names} == before
 
 
+def test_that_a_run_begins_anew_since_its_videos_have_changed_is_said(workspace: Workspace, tmp_path: Path) -> None:
+    videos = shutil.copytree(workspace.root / VIDEOS, tmp_path / "videos")
+    request, heard = replace(REQUEST, data=str(videos)), Keeper()
+    before = {*(workspace.root / "runs").glob("*")}
+    with pytest.raises(KeyboardInterrupt):
+        hwbench.train(request, Leaving(), workspace=workspace)
+    (interrupted,) = {*(workspace.root / "runs").glob("*")} - before
+    video = min((videos / "train").rglob("*.mp4"))
+    shutil.copy(video, video.with_name("more.mp4"))
+    hwbench.train(replace(request, seed=1), heard, workspace=workspace)
+    assert heard.lines == []  # another recipe is asked for
+    folder = hwbench.train(request, heard, workspace=workspace).checkpoint.parent
+    assert heard.lines == [
+        f"{interrupted}: was interrupted on other videos or clips of {videos} than there are now, and does not go on; "
+        f"{folder} begins anew"
+    ]
+
+
 def test_what_a_run_of_before_left_starts_over(workspace: Workspace, tmp_path: Path) -> None:
     """A run is told by its description, which it had not once, by its state, or by its checkpoint."""
     request = replace(REQUEST, out=tmp_path)
