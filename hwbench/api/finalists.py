@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.reading import RGB
 from hwbench.api.train_request import RAISE
-from hwbench.errors import InvalidValue, OtherRun
+from hwbench.errors import InvalidFile, InvalidValue, OtherRun
 from hwbench.printable import counted
 from hwbench.units import format_rate
 
@@ -36,6 +36,25 @@ FP32, INT8 = "fp32", "int8"
 _COMPARED_VIDEOS = 16
 # A likelihood is at least this.
 _LEAST = 1e-12
+
+
+def begun_race(folder: Path) -> dict[str, str]:
+    """Options of the race whose trainings lie in the folder of a study, by the one that began last, as they are typed.
+
+    Empty where none began, or its ``run.json`` is damaged. A score is known where an int8 file is there.
+    """
+    from hwbench.training.description import RUN, read_description
+
+    runs = sorted((path.stat().st_mtime_ns, path.parent) for path in (folder / FOLDER).glob(f"*-round1/{RUN}"))
+    if not runs:
+        return {}
+    _, run_dir = runs[-1]
+    try:
+        run = read_description(run_dir)
+    except InvalidFile:
+        return {}
+    score = {"finalist-score": INT8} if any(run_dir.glob(f"{INT8}-*")) else {}
+    return {"finalist-epochs": str(run.recipe.get("epochs")), "data": run.data, **score}
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hwbench.studies.earlier import EarlierTrainings
     from hwbench.studies.evaluations import WorkerPlan
     from hwbench.studies.pruning import Pruning
-    from hwbench.studies.race import Race, RaceResult
+    from hwbench.studies.race import Race
     from hwbench.studies.search_result import SearchResult
     from hwbench.studies.settings import Settings
     from hwbench.workspace import Workspace
@@ -321,38 +321,38 @@ def _racing_again(
     """
     if study is None:
         return _racing_on(request, workspace, learned)
-    race = _last_race(workspace, study)
-    request = _as_asked(request, workspace, study, race, listener)
+    last = _last_race(workspace, study)
+    request = _as_asked(request, study, last, listener)
     racing = _racing_on(request, workspace, learned)
-    if race is None or request.data is not None or request.reads or not request.plan.finalists:
+    data = last.get("data", "")
+    if request.data is not None or request.reads or data in ("", racing.plan.data):
         return racing
-    if race.data in ("", racing.plan.data):
-        return racing
-    listener.say(f"study {study} races on the data of its last race, --data {shlex.quote(race.data)}")
-    return replace(request, data=race.data, evaluator=request.plan.evaluator)
+    if request.plan.finalists:
+        listener.say(f"study {study} races on the data of its last race, --data {shlex.quote(data)}")
+    return replace(request, data=data, evaluator=request.plan.evaluator)  # without a race, too: its folder keeps them
 
 
-def _last_race(workspace: Workspace, study: str) -> RaceResult | None:
-    """The race of a study that has a result, of a front that within its first budget; None: there was none."""
-    from hwbench.reports.result import read_result
+def _last_race(workspace: Workspace, study: str) -> dict[str, str]:
+    """Options of the last race of a study, as they are typed; of a front those within its first budget.
 
-    try:
-        return next(iter(read_result(workspace, study).races.values()), None)
-    except HwbenchError:  # it was interrupted before it had a result, or that is damaged
-        return None
-
-
-def _as_asked(
-    request: SearchRequest, workspace: Workspace, study: str, race: RaceResult | None, listener: Listener
-) -> SearchRequest:
-    """The request, with the epochs and the score of the last race of a study; says where these are not the defaults.
-
-    What its last command asked for comes before what it raced by, which studies of before have alone.
+    What its last command asked for comes before what it raced by, which studies of before have alone. Of a race of
+    these that has no result its trainings tell.
     """
+    from hwbench.api.finalists import begun_race
+    from hwbench.reports.result import read_result
     from hwbench.spaces.begun import asked_options
 
-    raced = race.asked if race else {}
-    asked = racing_as_asked(request, {**raced, **asked_options(workspace.studies / study)})
+    folder = workspace.studies / study
+    try:
+        race = next(iter(read_result(workspace, study).races.values()), None)
+    except HwbenchError:  # it was interrupted before it had a result, or that is damaged
+        race = None
+    return {**(race.asked if race else begun_race(folder)), **asked_options(folder)}
+
+
+def _as_asked(request: SearchRequest, study: str, last: Mapping[str, str], listener: Listener) -> SearchRequest:
+    """The request, with the epochs and the score of the last race of a study; says where these are not the defaults."""
+    asked = racing_as_asked(request, last)
     if asked.plan.finalists and asked.plan != request.plan:
         how = f"--finalist-epochs {asked.plan.finalist_epochs} --finalist-score {asked.plan.finalist_score}"
         listener.say(f"study {study} races as it was asked for last, with {how}")

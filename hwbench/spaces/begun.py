@@ -29,7 +29,7 @@ SETTINGS = "settings"
 # Stands for a budget that cannot be read, without which no search begins.
 _BUDGET = "BUDGET"
 # What is kept of these, in the order in which it is typed.
-_TIME, _RACE = ("time", "trials", "finalists"), ("finalist-epochs", "finalist-score")
+_TIME, _RACE = ("time", "trials", "finalists"), ("data", "finalist-epochs", "finalist-score")
 # Settings that are options of the same name.
 _ALIKE = ("evaluator", "sampler", "objective", "data", "modality")
 # What becomes of rows that were not measured, where they are not left out.

@@ -173,7 +173,7 @@ class RaceResult:
     def asked(self) -> dict[str, str]:
         """Options of a search that races so, by name, as they are typed; without rounds its epochs are not known."""
         epochs = {"finalist-epochs": str(self.rounds[0].epochs)} if self.rounds else {}
-        return {**epochs, "finalist-score": self.score}
+        return {**epochs, "finalist-score": self.score, "data": self.data}
 
     @property
     def margin(self) -> Interval | None:

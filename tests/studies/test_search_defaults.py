@@ -1,6 +1,7 @@
 """What a search does that is not told how to score: by its data, and by the study that it goes on with."""
 
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import hwbench
 import hwbench.api.search
 from hwbench import Listener, SearchRequest
+from hwbench.api.finalists import begun_race
 from hwbench.api.score_plan import ScorePlan, going_on
 from hwbench.api.study_data import Fidelity, StudyData, _StepWatch, _TimedEnough
 from hwbench.api.training_forecast import TrainingForecast, race_epochs
@@ -26,6 +28,7 @@ from hwbench.studies.race import Race, RaceResult, RaceRound
 from hwbench.studies.storage import StudyStorage
 from hwbench.studies.stored_settings import JOURNAL, stored_settings
 from hwbench.testing.listeners import Keeper
+from hwbench.training.description import RUN, RunDescription, write_description
 
 SHORT = {"trials": 3, "finalists": 0}
 
@@ -311,6 +314,46 @@ def test_a_study_races_again_as_it_was_asked_for_last(search, workspace, monkeyp
     (workspace.studies / "raced" / ASKED).write_text('{"finalist-epochs": "many", "finalist-score": 8}')
     search(**race)
     assert raced[-1] == {"data": "synthetic", "score": "int8", "epochs": 12}
+
+
+@pytest.mark.parametrize("kept", [True, False])  # studies of before keep no command
+def test_a_race_without_a_result_goes_on_with_its_epochs_and_on_its_data(search, workspace, kept):
+    class Interrupting(Listener):
+        def progress(self, at):
+            if at.stage == "finalist, round 1":
+                raise KeyboardInterrupt
+
+    source = str(prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8)))
+    race = {"study": "raced", "evaluator": "entropy", "finalists": 2, "trials": 4}
+    with pytest.raises(KeyboardInterrupt):
+        search(Interrupting(), data=source, finalist_epochs=1, **race)
+    folder = workspace.studies / "raced"
+    assert f" --finalists 2 --data {source} --finalist-epochs 1 " in going_on_with(folder, ["x3d-tiny"])
+    if not kept:
+        (folder / ASKED).unlink()
+    unraced, keeper = Keeper(), Keeper()
+    assert search(unraced, **race | {"finalists": 0}).race is None
+    assert not [line for line in unraced.lines if " races " in line]
+    result = search(keeper, **race)
+    assert (result.race.data, result.race.rounds[0].epochs) == (source, 1)
+    assert f"study raced races on the data of its last race, --data {source}" in keeper.lines
+    assert "study raced races as it was asked for last, with --finalist-epochs 1 --finalist-score fp32" in keeper.lines
+
+
+def test_what_a_race_was_begun_with_is_read_from_its_last_training(tmp_path):
+    assert begun_race(tmp_path) == {}
+    options = {}
+    for number, (data, epochs) in enumerate({"first": 2, "second": 3}.items()):
+        run_dir = tmp_path / "finalists" / f"{data}-round1"
+        run_dir.mkdir(parents=True)
+        write_description(run_dir, RunDescription("x", "1x3x4x8x8", data, 8, {}, {"epochs": epochs}, {}))
+        os.utime(run_dir / RUN, (number, number))
+        options[data] = {"finalist-epochs": str(epochs), "data": data}
+    assert begun_race(tmp_path) == options["second"]
+    (run_dir / "int8-executorch").mkdir()
+    assert begun_race(tmp_path) == {**options["second"], "finalist-score": "int8"}
+    (run_dir / RUN).write_text("{")
+    assert begun_race(tmp_path) == {}
 
 
 def test_the_command_that_goes_on_with_a_search_names_its_time_and_its_race(search, workspace):
