@@ -53,6 +53,7 @@ def check_names(workspace: Workspace, request: SearchRequest, listener: Listener
         InvalidValue: The evaluator says nothing that a pruner could go by.
         InvalidFile: The data are not laid out as their reader expects.
     """
+    from hwbench.data import SYNTHETIC
     from hwbench.studies.evaluators import describe, get, judgement
     from hwbench.studies.sampler import samplers
 
@@ -64,7 +65,7 @@ def check_names(workspace: Workspace, request: SearchRequest, listener: Listener
         )
     samplers.get(request.sampler)
     if request.reads or request.plan.finalists:
-        from hwbench.data import SYNTHETIC, open_splits
+        from hwbench.data import open_splits
         from hwbench.data.decoders import get as get_decoder
 
         get_decoder(request.decoder)
@@ -74,6 +75,11 @@ def check_names(workspace: Workspace, request: SearchRequest, listener: Listener
     listener.say(f"score: {describe(evaluator)}")
     if not request.plan.finalists and (doubt := judgement(evaluator)):
         listener.say(doubt)
+    if request.plan.finalists and request.data is None and not request.trains:
+        listener.say(
+            f"no --data is named: finalists race on {SYNTHETIC} videos, whatever the score is about; --data DATA lets "
+            "them race on yours, --finalists 0 leaves the race out"
+        )
 
 
 def check_modality(data: StudyData, feasible: NetworkSet, listener: Listener) -> None:

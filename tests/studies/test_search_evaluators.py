@@ -12,7 +12,7 @@ import pytest
 
 import hwbench
 import hwbench.api.search
-from hwbench import SearchRequest
+from hwbench import Listener, SearchRequest
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
 from hwbench.errors import InvalidValue, UnknownName
@@ -35,6 +35,7 @@ from hwbench.studies.evaluators import (
 from hwbench.studies.evaluators.curve import DECAY
 from hwbench.studies.evaluators.entropy import LAYER_PRICE, Entropy, layer_entropy, layers_of
 from hwbench.studies.stored_settings import JOURNAL
+from hwbench.testing.listeners import Keeper
 from hwbench.workspace import Workspace, shipped
 
 TINY = read_space(shipped() / "search_spaces" / "x3d-tiny.toml")
@@ -197,9 +198,9 @@ def search(workspace, make_search, monkeypatch):
     """A search with an evaluator of another package."""
     monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
 
-    def search(**changes):
+    def search(listener=None, **changes):
         options = {"budget": "4.2 ms", "evaluator": "deep-and-slow", "trials": 2, "measure": 1, "study": "own"}
-        return hwbench.search(SearchRequest(**options | changes), workspace=workspace)
+        return hwbench.search(SearchRequest(**options | changes), listener or Listener(), workspace=workspace)
 
     return search
 
@@ -248,6 +249,34 @@ def test_no_further_networks_are_scored_with_data_that_a_study_of_others_does_no
             search(trials=4, **typed)
     assert len(search(trials=3).history) == 3
     assert len(search(trials=3, data=mine).history) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"finalists": 2}, True),
+        ({"finalists": 2, "evaluator": "entropy"}, True),
+        ({"finalists": 2, "data": "synthetic"}, False),
+        ({"finalists": 2, "evaluator": "short-train"}, False),
+        ({}, False),
+    ],
+)
+def test_who_races_without_data_is_told_before_the_first_trial(search, options, told):
+    class Interrupting(Keeper):
+        def say(self, message):
+            super().say(message)
+            if message.startswith("learned from "):  # before a training is timed
+                raise KeyboardInterrupt
+
+        def progress(self, at):
+            if at.stage == "trials":
+                raise KeyboardInterrupt
+
+    keeper = Interrupting()
+    with pytest.raises(KeyboardInterrupt):
+        search(keeper, **options)
+    lines = [line for line in keeper.lines if line.startswith("no --data is named: finalists race on synthetic videos")]
+    assert len(lines) == told
 
 
 @pytest.mark.parametrize("typed", [{"epochs": 3}, {"frames_share": 0.5}])
