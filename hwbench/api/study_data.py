@@ -256,19 +256,26 @@ class StudyData:
             steps = [math.nan]
         report(at, math.fsum(steps) / len(steps))
 
-    def clips(self, input: TensorSpec, count: int, seed: int) -> torch.Tensor:
+    def clips(self, input: TensorSpec, count: int, seed: int, network: Network | None = None) -> torch.Tensor:
         """Clips of the same ``count`` training videos for every input, float32 (count, 3, T, H, W).
 
         Another video takes the place of one that cannot be read, where it is to be skipped, too.
 
+        Args:
+            input: Size of the clips.
+            count: How many.
+            seed: Of the study.
+            network: Clips are as it sees them (``for_network``); None: as the data have them, normalised as usual.
+
         Raises:
+            InvalidValue: The ``input_mean`` or ``input_std`` of a model by hand is wrong.
             VideoError: One of them cannot be read under the policy ``raise``, or no other takes its place.
         """
         import numpy as np
 
         from hwbench.data import FailurePolicy, collate
 
-        videos = self.sized(input, seed).training
+        videos = (self.sized(input, seed) if network is None else self.for_network(network, seed, input)).training
         if videos.policy is FailurePolicy.SKIP:
             videos.policy = FailurePolicy.REPLACE
         chosen = np.random.default_rng(seed).choice(len(videos), count, replace=len(videos) < count)

@@ -125,8 +125,8 @@ def _give_up(epoch: int, value: float) -> None:
     raise _GivenUp
 
 
-def random_clips(input: TensorSpec, count: int, seed: int) -> torch.Tensor:
-    """What stands for clips of data, float32 (count, 3, T, H, W): blurred noise."""
+def random_clips(input: TensorSpec, count: int, seed: int, network: Network | None = None) -> torch.Tensor:
+    """What stands for clips of data, float32 (count, 3, T, H, W): blurred noise, the same for every ``network``."""
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(count, 3, *(max(1, extent // 4) for extent in input.shape[2:]), generator=generator)
     return torch.nn.functional.interpolate(noise, input.shape[2:], mode="trilinear")

@@ -108,6 +108,25 @@ def test_a_model_by_hand_is_trained_on_pixels_as_its_function_says(place, source
     assert data.for_network(network(), 3, network().input).normalisation == Normalisation()
 
 
+def test_zero_cost_looks_at_pixels_as_each_model_by_hand_says(data, tmp_path, monkeypatch):
+    as_written = OWN.partition("own.input_mean")[0].replace("own", "usual")
+    halved = OWN.replace("own", "halved").replace("(1.0, 1.0, 1.0)", "(2.0, 2.0, 2.0)")
+    (tmp_path / "zero_cost_nets.py").write_text(f"{as_written}\n{OWN}\n{halved}")
+    monkeypatch.syspath_prepend(tmp_path)
+    names = ("usual", "own", "halved")
+    usual, own, halved = (by_hand.load(ModelName("zero_cost_nets", name), 8).network for name in names)
+    evaluator = get("zero-cost")(Context(3, lambda count: [usual], clips=data.clips))
+    assert evaluator.score(usual) == 0
+    assert evaluator.score(own) != 0  # of equal weights
+    assert evaluator.score(halved) not in (0, evaluator.score(own))
+    normalisation = data.for_network(usual, 3, usual.input).normalisation
+    pixels = data.clips(own.input, 4, 3, own)
+    mean, std = (torch.tensor(one).reshape(3, 1, 1, 1) for one in (normalisation.mean, normalisation.std))
+    for clips in (data.clips(usual.input, 4, 3), data.clips(usual.input, 4, 3, usual)):
+        assert torch.allclose(clips * std + mean, pixels, atol=1e-6)
+    assert torch.allclose(data.clips(halved.input, 4, 3, halved) * 2, pixels)
+
+
 def test_losses_are_those_of_the_steps_by_epoch_and_change_nothing(place, source, data):
     recipe, steps, heard = Recipe(epochs=2, seed=3, eval_every=2), [], []
     module, _ = plain(place, source, (4, 16, 16), recipe, losses=lambda epoch, loss: steps.append((epoch, loss)))

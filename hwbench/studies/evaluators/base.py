@@ -49,8 +49,12 @@ class TestedTrainer(Protocol):
 class ClipReader(Protocol):
     """Clips of the study's data."""
 
-    def __call__(self, input: TensorSpec, count: int, seed: int) -> torch.Tensor:
-        """The same ``count`` training videos for every input, float32 (count, 3, T, H, W) as networks take them."""
+    def __call__(self, input: TensorSpec, count: int, seed: int, network: Network | None = None) -> torch.Tensor:
+        """The same ``count`` training videos for every input, float32 (count, 3, T, H, W).
+
+        As ``network`` takes them: over the time that its space says, and normalised as a model by hand says. Without
+        one they are those of the data, normalised as for hwbench's own blocks.
+        """
         ...
 
 

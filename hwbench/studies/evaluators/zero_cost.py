@@ -56,7 +56,7 @@ class ZeroCost:
 
     Inputs above ``MOST_POSITIONS`` and ``MOST_ONES`` are made smaller, all to about that many, so time and memory are
     bounded: of networks that differ only in a resolution above the first, the faster one wins. A network that needs all
-    its frames, as SqueezeTime does, keeps them. A user's own model is run on its own input.
+    its frames, as SqueezeTime does, keeps them. A user's own model is run on its own input, normalised as it says.
     """
 
     name: ClassVar[str] = "zero-cost"
@@ -86,7 +86,7 @@ class ZeroCost:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self._seed)
             module = build(network)
-            clips = self._clips(input, CLIPS, self._seed)
+            clips = self._clips(input, CLIPS, self._seed, *([network] if by_hand else []))
             return naswot(module, clips), synflow(module, torch.ones(1, *ones.shape[1:]))
 
 
