@@ -14,6 +14,7 @@ from hwbench.api.adaptive_profile import AdaptiveProfile, TableAccuracy
 from hwbench.api.listener import Listener
 from hwbench.api.profile_request import ProfileRequest
 from hwbench.errors import DeviceError, InfeasibleBudget
+from hwbench.printable import counted
 
 if TYPE_CHECKING:
     from hwbench.api.tables import TableUpdate
@@ -112,14 +113,29 @@ class SpaceProfile:
 
         if self.adaptive:
             return self._chosen(variants).standing()
-        request, workloads = self.request, _workloads(self.request, self.space, variants)
-        left = [*self._lacking(workloads), *(self._to_remeasure(workloads, 0)[1] if request.remeasure else ())]
-        accuracies = tuple(self.accuracy(path, left) for path in tables)
+        workloads = _workloads(self.request, self.space, variants)
+        lacking = self._lacking(workloads)
+        if self.request.budget is not None and not self.campaign.missing(workloads):
+            try:
+                workloads += self._within_budget(variants)
+            except InfeasibleBudget as error:
+                return error
+            lacking = self.campaign.missing(dict.fromkeys(workloads))
+        later = self._to_remeasure(workloads, 0)[1] if self.request.remeasure else []
+        accuracies = tuple(self.accuracy(path, [*lacking, *later]) for path in tables)
         for table in accuracies:
-            reached = f"; --limit {request.limit} reached, {request.going_on} goes on"
-            limited = reached if table.stopped == StopReason.LIMIT else ""
-            self.listener.say(f"{table.precision}: {table.rows} of {table.rows_of_space} rows{limited}")
+            text = f"{table.precision}: {table.rows} of {table.rows_of_space} rows"
+            if table.stopped == StopReason.LIMIT:
+                text += f"; --limit {self.request.limit} reached, {self._going_on(table.precision, lacking, later)}"
+            self.listener.say(text)
         return accuracies
+
+    def _going_on(self, precision: str, lacking: Sequence[Workload], later: Sequence[Workload]) -> str:
+        """What goes on where rows of a precision are missing, or are all there and left to be measured again."""
+        if any(one.precision.value == precision for one in lacking):
+            return f"{self.request.going_on} goes on"
+        count = sum(one.precision.value == precision for one in later)
+        return f"{counted(count, 'row')} left to the next --remeasure"
 
     def _chosen(self, variants: Sequence[str]) -> AdaptiveProfile:
         place = (self.request, self.space, self.campaign, self.listener)

@@ -129,10 +129,17 @@ def test_calibration_networks_that_a_limit_leaves_to_another_command_are_told(wo
 
 
 def test_rows_that_a_limit_leaves_to_the_next_remeasuring_are_told_of_the_last_space_too(workspace, fake):
-    request = hwbench.ProfileRequest(**REQUEST, calibrate=4, networks_only=True)
+    request, ears = hwbench.ProfileRequest(**REQUEST, calibrate=4, networks_only=True), Keeper()
     hwbench.profile(request, workspace=workspace)
-    profile = hwbench.profile(replace(request, remeasure=True, limit=4), workspace=workspace).devices[0]
+    profile = hwbench.profile(replace(request, remeasure=True, limit=4), ears, workspace=workspace).devices[0]
     assert (profile.ok, [one.stopped for one in profile.accuracies]) == (4, ["rows", "limit"])
+    (line,) = [line for line in ears.lines if line.startswith(f"{NAMES[1]}: int8: ")]
+    assert line.endswith("; --limit 4 reached, 4 rows left to the next --remeasure")
+    ears, more = Keeper(), replace(request, remeasure=True, limit=4, calibrate=5)
+    hwbench.profile(replace(more, remeasure=False, space=NAMES[0], limit=None), workspace=workspace)
+    hwbench.profile(more, ears, workspace=workspace)  # of the last space a network was never measured
+    (line,) = [line for line in ears.lines if line.startswith(f"{NAMES[1]}: int8: ")]
+    assert line.endswith("; --limit 4 reached, the same command without --remeasure goes on")
 
 
 def test_rows_that_a_limit_leaves_to_the_next_remeasuring_are_told_of_a_space_whose_rows_are_chosen(workspace, fake):
@@ -209,6 +216,26 @@ def test_a_space_beyond_the_budget_is_named_and_the_others_are_profiled(workspac
     assert len(table_of(workspace)) > 10
     with pytest.raises(InfeasibleBudget, match="smallest reachable"):
         hwbench.profile(hwbench.ProfileRequest(**REQUEST, budget="1us"), workspace=workspace)
+
+
+def test_of_a_space_that_has_all_within_the_budget_a_limit_leaves_nothing(workspace, fake):
+    request = hwbench.ProfileRequest(**REQUEST | {"space": NAMES[0]}, budget="0.1ms")
+    (alone,) = hwbench.profile(request, workspace=workspace).devices[0].accuracies
+    ears, both = Keeper(), replace(request, space=f"{NAMES[1]},{NAMES[0]}", limit=3)
+    profile = hwbench.profile(both, ears, workspace=workspace).devices[0]
+    of_spaces = [(one.space, one.stopped) for one in profile.accuracies]
+    assert (profile.ok, of_spaces) == (3, [(NAMES[1], "limit"), (NAMES[0], "rows")])
+    assert f"{NAMES[0]}: int8: {alone.rows} of {alone.rows_of_space} rows" in ears.lines
+    assert alone.rows < alone.rows_of_space
+
+
+def test_a_space_whose_rows_lie_beyond_the_budget_is_named_where_a_limit_is_used_up(workspace, fake):
+    request, ears = hwbench.ProfileRequest(**REQUEST | {"space": NAMES[1]}, budget="0.1ms"), Keeper()
+    with pytest.raises(InfeasibleBudget):
+        hwbench.profile(request, workspace=workspace)
+    profile = hwbench.profile(replace(request, space=BOTH, limit=3), ears, workspace=workspace).devices[0]
+    assert [(one.space, one.stopped) for one in profile.accuracies] == [(NAMES[0], "limit")]
+    assert any(line.startswith(f"{NAMES[1]}: budget 100 µs: no network") for line in ears.lines)
 
 
 @pytest.mark.parametrize("further", [5, 0])
