@@ -231,7 +231,7 @@ def _profile_device(
         kept = (*tables_of, own, "profile --retry measures them again")
         try:
             result, accuracies, tables = _profile_spaces(request, workspace, campaign, listener, spaces, variants)
-        except DeviceError:
+        except (DeviceError, InfeasibleBudget):
             tell_kept(*kept, listener)
             raise
         say_failures(result.failed, listener)
@@ -266,6 +266,7 @@ def _profile_spaces(
         InfeasibleBudget: No network of any space is within the budget.
         DeviceError: The device is lost; what was measured until then is published.
     """
+    from hwbench.api.campaigns import say_failures
     from hwbench.api.search_devices import SpaceListener
 
     result, accuracies, tables = campaign.run(()), list[TableAccuracy](), tuple[Path, ...]()
@@ -285,6 +286,7 @@ def _profile_spaces(
         if isinstance(of_space, InfeasibleBudget):
             beyond_budget.append(space.name)
             if len(beyond_budget) == len(spaces):
+                say_failures(result.failed, listener)
                 raise of_space
             speaking.say(str(of_space))
             of_space = ()

@@ -238,6 +238,19 @@ def test_a_space_whose_rows_lie_beyond_the_budget_is_named_where_a_limit_is_used
     assert any(line.startswith(f"{NAMES[1]}: budget 100 µs: no network") for line in ears.lines)
 
 
+def test_failed_rows_are_told_where_all_spaces_lie_beyond_the_budget(workspace, fake):
+    request = hwbench.ProfileRequest(**REQUEST, budget="1us")
+    failed = next(iter(first_workloads(load_space(workspace, NAMES[0]), INT8, 8, 4)))
+    with pytest.raises(InfeasibleBudget):
+        hwbench.profile(request, workspace=workspace)
+    fake.failures, ears = {failed: (Outcome.CRASH, "killed by SIGSEGV")}, Keeper()
+    with pytest.raises(InfeasibleBudget):
+        hwbench.profile(replace(request, remeasure=True), ears, workspace=workspace)
+    assert "1 failed:" in ears.lines
+    assert f"  {failed.key}: crash: killed by SIGSEGV" in ears.lines
+    assert any("1 row got no latency when measured again" in line for line in ears.lines)
+
+
 @pytest.mark.parametrize("further", [5, 0])
 def test_rows_of_a_space_beyond_the_budget_count_towards_a_limit_and_are_told(workspace, fake, further):
     first = list(first_workloads(load_space(workspace, NAMES[1]), INT8, 8, 4))
