@@ -12,6 +12,7 @@ import pytest
 
 from hwbench.devices.local import LocalTransport
 
+SMALL = Path(__file__).parent / "golden" / "pte" / "small-1.5.1.pte"
 HOLD = """
 import sys
 from hwbench.devices.local import LocalTransport
@@ -20,13 +21,30 @@ with LocalTransport() as transport:
     sys.stdin.readline()
 """
 
+# The Python runner while it reads the times of the operations of a ``.pte`` file.
+HOLD_TRACE = """
+import sys
+from types import SimpleNamespace
+from executorch import devtools
+from hwbench.runtimes.protocol import Options
+from hwbench.runtimes.pte_model import PteModel
+def wait(etdump_path):
+    print(etdump_path, flush=True)
+    sys.stdin.readline()
+    return SimpleNamespace(event_blocks=[])
+devtools.Inspector = wait
+model = PteModel("SMALL", Options(list="", profile=True))
+model.make_inputs()
+model.operations(1)
+""".replace("SMALL", str(SMALL))
+
 
 @contextlib.contextmanager
-def holding(temporary: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+def holding(temporary: Path, script: str = HOLD) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A process, and the folder that it holds."""
     env = {**os.environ, "TMPDIR": str(temporary)}
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
     )
     with process:
         assert process.stdout is not None
@@ -45,6 +63,15 @@ def test_what_a_killed_process_left_goes_with_the_next_one(tmp_path: Path) -> No
             assert kept.is_dir()
             assert new.is_dir()
     assert [*tmp_path.iterdir()] == []
+
+
+def test_what_the_python_runner_left_that_was_killed_goes_with_the_next_process(tmp_path: Path) -> None:
+    with holding(tmp_path, HOLD_TRACE) as (killed, left):
+        killed.kill()
+        killed.wait()
+        assert (left / "trace.etdp").is_file()
+    with holding(tmp_path):
+        assert not left.exists()
 
 
 def test_only_what_is_certainly_of_a_process_that_is_gone_is_swept(

@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import os
 import struct
-import tempfile
 import time
 import warnings
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from hwbench.runtimes.python_models import (
     middle_mean,
     tensors,
 )
+from hwbench.scratch import scratch_folder
 
 if TYPE_CHECKING:
     import torch
@@ -101,7 +101,7 @@ class PteModel(TensorFed):
     def operations(self, runs: int) -> list[Operation]:
         for _ in range(runs):
             self.run()
-        with tempfile.TemporaryDirectory(prefix="hwbench-") as folder, warnings.catch_warnings():
+        with scratch_folder() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             from executorch.devtools import Inspector
 
