@@ -14,6 +14,7 @@ runner = "python"             # instead of the first that works: native, native-
                               # path of a Python there, or of your own executor_runner, there or here
 fingerprint = "0123456789abcdef"  # of its probe, and
 unit = "0123456789abcdef"     # of its serial number: a device that answers with others is refused
+turbo = "on"                  # whether clocks above the nominal one were on then, or off: told where it has changed
 
 [ssh]                         # options of the transport
 host = "pi5.local"
@@ -54,7 +55,8 @@ class Device:
 
     ``runner`` is a kind of runner or a path, see the top of this file; empty: the first that works.
     ``model`` are the names that its model may have, with or without the manufacturer's in front and ``*`` for anything;
-    ``fingerprint`` and ``unit`` are those of the probe it was added with; empty: any is taken.
+    ``fingerprint`` and ``unit`` are those of the probe it was added with; empty: any is taken. ``turbo`` is that of the
+    same probe, ``on`` or ``off``; empty: not known.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Device:
     model: tuple[str, ...] = ()
     conditions: Conditions = Conditions.STOCK
     typed: bool = False  # its options are those of ``hwbench devices add``
+    turbo: str = ""
 
     @property
     def address(self) -> Address:
@@ -121,9 +124,11 @@ class Device:
         # Where most are off, they were off when the device was added.
         if probe.offline and len(probe.offline) <= len(probe.cpus):
             off, mend = f"{_switched_off(probe.offline)} now, ", f"{_switch_on(probe.offline)}. "
-        if probe.turbo_on and self.fingerprint not in ("", probe.fingerprint):
-            off = f"{off}turbo is off now, "
-            mend = f"{mend}If turbo was on when the device was added, switch it on, there as root: {probe.turbo_on}. "
+        if then := self.turbo_then(probe):
+            was = f"turbo was {then} when the device was added"
+            advice = f"{was.capitalize()}: switch it {then}" if self.turbo else f"If {was}, switch it {then}"
+            off = f"{off}turbo is {probe.turbo} now, "
+            mend = f"{mend}{advice}, there as root: {probe.turbo_on or probe.turbo_off}. "
         if self.fingerprint not in ("", probe.fingerprint):
             wrong = (
                 f"expected fingerprint {self.fingerprint}, got {probe.fingerprint} ({found}): {off}it was updated, or"
@@ -136,6 +141,16 @@ class Device:
             f"device {self.name!r}: {wrong} it is another one. {mend}To go on with it as it is now, with new rows: "
             f"hwbench devices add {self.name} --force. To keep both: hwbench devices add ANOTHER_NAME"
         )
+
+    def turbo_then(self, probe: Probe) -> str:
+        """What turbo was, or may have been, when the device was added that has another fingerprint now.
+
+        Returns:
+            ``on`` or ``off``; empty: as it is now, or nothing tells.
+        """
+        if self.fingerprint in ("", probe.fingerprint) or probe.turbo in ("", self.turbo):
+            return ""
+        return "off" if probe.turbo == "on" else "on"
 
     def _check_model(self, probe: Probe) -> None:
         if self.model and not any(fnmatchcase(f" {probe.model}", f"* {name}") for name in self.model):
@@ -230,6 +245,7 @@ def read_device(path: Path) -> Device:
         runner=_runner(fields),
         model=fields.texts("model", ()),
         conditions=Conditions(conditions),
+        turbo=_turbo(fields),
     )
     fields.done()
     return device
@@ -249,6 +265,13 @@ def _digest(fields: Fields, key: str, name: str) -> str:
     if not re.fullmatch(r"([0-9a-f]{16})?", text):
         mend = f"hwbench devices add {name} --force writes it anew"
         raise fields.error(key, "expected 16 hexadecimal digits", text, mend)
+    return text
+
+
+def _turbo(fields: Fields) -> str:
+    text = fields.text("turbo", "")
+    if text not in ("", "on", "off"):
+        raise fields.error("turbo", 'expected "on" or "off"', text)
     return text
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hwbench.devices.base import Transport
+from hwbench.devices.control import Conditions
 from hwbench.devices.device import Device
 from hwbench.devices.device_text import clean, sections
 from hwbench.devices.probe import Probe, probe_device
@@ -112,6 +113,18 @@ def lasting(device: Device, probe: Probe) -> Iterator[Finding]:
         yield Finding("governor", Level.WARNING, f"{probe.governor}: the clock follows the load slowly", advice)
     else:
         yield Finding("governor", Level.OK, probe.governor)
+    if device.conditions is Conditions.STOCK and (switched := turbo_switched(device, probe)):
+        yield switched
+
+
+def turbo_switched(device: Device, probe: Probe) -> Finding | None:
+    """That turbo is on and was off when the device was added, or the other way; None: it is as it was, or not known."""
+    if device.turbo in ("", probe.turbo) or not probe.turbo:
+        return None
+    sentence = f"{probe.turbo} now, {device.turbo} when the device was added: times differ from those of before"
+    back = f"switch it {device.turbo}, there as root: {probe.turbo_on or probe.turbo_off}"
+    advice = f"{back}; to measure with it as it is now: hwbench devices add {device.name} --force"
+    return Finding("turbo", Level.WARNING, sentence, advice)
 
 
 def passing(device: Device, probe: Probe, state: DeviceState, busy: Busy | None = None) -> Iterator[Finding]:

@@ -117,8 +117,8 @@ class Probe:
     """A device as it describes itself. ``allowed`` are the numbers of the processors that a command there may use.
 
     ``offline`` are the numbers of those that are there, but switched off; they are not among ``cpus``.
-    ``turbo_on`` is the command that switches on the clocks above the nominal one where they are off, else empty; the
-    kernel may tell another ``max_khz`` without them.
+    ``turbo_on`` is the command that switches on the clocks above the nominal one where they are off, ``turbo_off`` the
+    one that switches them off where they are on, else empty; the kernel may tell another ``max_khz`` without them.
     What a device does not say is empty or 0. ``abi`` is what its programs are made for (``arm64-v8a``, ``aarch64``,
     ``armv7l``, ``x86_64``), which a 64-bit kernel (``arch``) does not tell. ``libc`` is ``glibc 2.36``, ``musl 1.2.3``
     or ``bionic``. ``unit`` tells two devices of one kind apart: a digest of the serial number, which itself is not
@@ -144,11 +144,17 @@ class Probe:
     boot: str = ""
     offline: tuple[int, ...] = ()
     turbo_on: str = ""
+    turbo_off: str = ""
 
     @property
     def android(self) -> bool:
         """It is an Android, with its settings and services."""
         return self.api_level > 0
+
+    @property
+    def turbo(self) -> str:
+        """Whether clocks above the nominal one are ``on`` or ``off``; empty where there is no switch for them."""
+        return "off" if self.turbo_on else "on" if self.turbo_off else ""
 
     @property
     def narrow(self) -> bool:
@@ -264,7 +270,8 @@ def parse(text: str) -> Probe:
         unit=_unit(parts),
         boot=clean(parts.get("/proc/sys/kernel/random/boot_id", ""), 36),
         offline=tuple(sorted(set(plugged) - set(online) - {*present})) if online else (),
-        turbo_on=_turbo_on(parts),
+        turbo_on=_turbo(parts, "on"),
+        turbo_off=_turbo(parts, "off"),
     )
 
 
@@ -288,11 +295,13 @@ def processors(cpuinfo: str) -> dict[int, dict[str, str]]:
     return found
 
 
-def _turbo_on(parts: Mapping[str, str]) -> str:
-    switches = (("intel_pstate/no_turbo", "1", "0"), ("cpufreq/boost", "0", "1"))
-    for name, off, on in switches:
-        if parts.get(path := f"/sys/devices/system/cpu/{name}") == off:
-            return f"echo {on} > {path}"
+def _turbo(parts: Mapping[str, str], wanted: str) -> str:
+    """The command that switches turbo ``on`` or ``off``; empty where it is so, or no switch tells."""
+    switches = (("intel_pstate/no_turbo", {"off": "1", "on": "0"}), ("cpufreq/boost", {"off": "0", "on": "1"}))
+    for name, values in switches:
+        value = parts.get(path := f"/sys/devices/system/cpu/{name}")
+        if value in values.values() and value != values[wanted]:
+            return f"echo {values[wanted]} > {path}"
     return ""
 
 

@@ -21,6 +21,7 @@ from hwbench.devices import (
     occupied,
 )
 from hwbench.devices.arithmetic import emulates_half, require_arithmetic
+from hwbench.devices.preflight import turbo_switched
 from hwbench.devices.quota import require_quota
 from hwbench.errors import DeviceBusy, DeviceError, DeviceLost, DeviceUnreachable
 from hwbench.measure.device_runner import Installed, check_runtime, install_runner
@@ -143,8 +144,8 @@ def open_benches(
         threads: Threads of the engine; default: as the device file says.
         conditions: Whether the device is left as it is or its knobs are held; default: as the device file says.
         precisions: Of the files that are to be run, as far as they are known.
-        report: Told in words when a runner is built, why the Python runner is taken where it is, and what of the device
-            could not be held or put back.
+        report: Told in words when a runner is built, why the Python runner is taken where it is, what of the device
+            could not be held or put back, and that its turbo was switched since it was added.
         unfit: Takes the runtimes of which no runner works there, with why, as long as one of another does; default: an
             error.
 
@@ -161,6 +162,9 @@ def open_benches(
     threads = threads or device.threads
     with device.transport(report) as transport, occupied(transport, report) as probe:
         cpus = processors_for(device, probe, threads, precisions)
+        wanted = conditions or device.conditions
+        if report is not None and wanted is Conditions.STOCK and (switched := turbo_switched(device, probe)):
+            report(str(switched))
         if report is not None and Precision.FP16 in precisions and emulates_half(probe):
             report("fp16: this processor computes it in fp32 and rounds each result; phones since 2018 do better")
         installed = dict[str, Installed]()
@@ -177,7 +181,7 @@ def open_benches(
                 unfit[runtime] = error
         if unfit and not installed:
             raise next(iter(unfit.values()))
-        with controlled(conditions or device.conditions, probe, transport, report) as control:
+        with controlled(wanted, probe, transport, report) as control:
             benches = {}
             for runtime, one in installed.items():
                 known = control.row(probe, cpus, one.runner.label)

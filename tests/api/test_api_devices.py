@@ -56,6 +56,7 @@ def box(workspace):
 def test_a_device_is_added_and_listed(workspace, box, capfd):
     assert box.device == load_device(workspace, "box")
     assert box.probe.fingerprint == box.to_json()["fingerprint"] == box.device.fingerprint
+    assert box.probe.turbo == box.device.turbo
     result = hwbench.list_devices(workspace=workspace)
     assert {"box", "local", "s9"} <= {one.name for one in result.devices}
     frame = result.to_frame().set_index("name")

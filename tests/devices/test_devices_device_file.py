@@ -56,6 +56,7 @@ def test_it_reads_back(tmp_path):
         emulated=True,
         work_dir="/data/local/tmp/hwbench",
         fingerprint="0123456789abcdef",
+        turbo="off",
         options={"host": "pi.local", "port": 2222},
     )
     assert back(tmp_path, device, ["found: a", "found: b"]) == device

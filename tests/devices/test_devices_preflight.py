@@ -5,7 +5,7 @@ import pytest
 
 from hwbench import control_group
 from hwbench.control_group import ControlGroup
-from hwbench.devices import Device, probe, state
+from hwbench.devices import Conditions, Device, probe, probe_device, state
 from hwbench.devices.local import LocalTransport
 from hwbench.devices.preflight import (
     Busy,
@@ -20,6 +20,8 @@ from hwbench.devices.preflight import (
     wait_until_cool,
 )
 from hwbench.devices.state import Battery, DeviceState, Temperature
+from hwbench.errors import DeviceError
+from hwbench.measure.bench import open_bench
 
 PHONE = Device("s9", "adb")
 GOOD = DeviceState(
@@ -105,6 +107,42 @@ def test_the_kind_of_a_machine():
     board, _ = recorded("pi5")
     assert levels(lasting(PHONE, replace(board, abi="armv7l")))["ABI"] is Level.REFUSE
     assert levels(lasting(PHONE, replace(board, governor="powersave")))["governor"] is Level.WARNING
+
+
+@pytest.mark.parametrize(("then", "now", "no_turbo"), [("off", "on", "10"), ("on", "off", "01")])
+def test_turbo_that_was_switched_since_is_told_before_anything_is_measured(tmp_path, monkeypatch, then, now, no_turbo):
+    """Of a kernel that tells one highest clock with turbo and without, so that the fingerprint stays."""
+    phones.make(tmp_path / "device", "pi5")
+    board = phones.Intel(tmp_path / "device", follows=False)
+    switch = "/sys/devices/system/cpu/intel_pstate/no_turbo"
+    board.file(switch).write_text(no_turbo[0])
+    added = probe_device(board)
+    assert added.turbo == then
+    device = Device("nuc", "local", runner="/nowhere/runner", fingerprint=added.fingerprint, turbo=added.turbo)
+    board.file(switch).write_text(no_turbo[1])
+    monkeypatch.setattr(Device, "transport", lambda *_: board)
+    assert [one.name for one in examine(device, board) if "when the device was added" in one.sentence] == ["turbo"]
+    assert measured(device, tmp_path) == [
+        f"turbo: {now} now, {then} when the device was added: times differ from those of before; switch it {then}, "
+        f"there as root: echo {no_turbo[0]} > {switch}; to measure with it as it is now: "
+        "hwbench devices add nuc --force"
+    ]
+    # A file of before does not say it, and what is controlled has turbo off in any case.
+    assert measured(replace(device, turbo=""), tmp_path) == []
+    controlled = replace(device, conditions=Conditions.CONTROLLED)
+    assert measured(controlled, tmp_path) == []
+    assert "turbo" not in levels(examine(controlled, board))
+
+
+def measured(device, folder):
+    """What is told before a runner is looked for that is nowhere."""
+    told = []
+    with (
+        pytest.raises(DeviceError, match="there is no such file"),
+        open_bench(device, "executorch", cache_dir=folder / "cache", report=told.append),
+    ):
+        pass
+    return told
 
 
 def test_the_recorded_pixel_is_warm_and_saves_its_battery():

@@ -193,13 +193,34 @@ def test_turbo_that_something_else_has_switched_off_is_told_with_the_way_back(sw
         device.recognise(now)
     with pytest.raises(DeviceError, match=r"one of the same kind, but it is another one\. To go on"):
         device.recognise(replace(added, unit="2" * 16, turbo_on=now.turbo_on))
+    # Turbo was off then, as its file says: it is no reason.
+    with pytest.raises(DeviceError, match=r"-amd64\): it was updated, or it is another one\. To go on"):
+        replace(device, turbo="off").recognise(now)
+
+
+@pytest.mark.parametrize(("switch", "on", "off"), [("intel_pstate/no_turbo", "0", "1"), ("cpufreq/boost", "1", "0")])
+@pytest.mark.parametrize(("noted", "since"), [("off", "Turbo was off when"), ("", "If turbo was off when")])
+def test_turbo_that_was_switched_on_since_the_device_was_added_is_told_with_the_way_back(switch, on, off, noted, since):
+    path = f"/sys/devices/system/cpu/{switch}"
+    clock = "\n== /sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq\n{}\n"
+    added = parse(f"{X86}{clock.format(2400000)}\n== {path}\n{off}\n")
+    now = parse(f"{X86}{clock.format(4800000)}\n== {path}\n{on}\n")
+    device = Device("nuc", "ssh", fingerprint=added.fingerprint, turbo=noted)
+    device.recognise(added)
+    with pytest.raises(DeviceError) as refused:
+        device.recognise(now)
+    said = str(refused.value)
+    assert "turbo is on now, it was updated, or it is another one. " + since in said
+    assert f"switch it off, there as root: echo {off} > {path}. To go on" in said
 
 
 def test_the_script_asks_about_turbo(tmp_path):
     phones.make(tmp_path / "device", "pi5")
     device = phones.Intel(tmp_path / "device")
     assert probe_device(device).turbo_on == ""
+    assert probe_device(device).turbo_off == "echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo"
     device.file("sys/devices/system/cpu/intel_pstate/no_turbo").write_text("1\n")
+    assert probe_device(device).turbo_off == ""
     assert probe_device(device).turbo_on == "echo 0 > /sys/devices/system/cpu/intel_pstate/no_turbo"
 
 

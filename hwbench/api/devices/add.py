@@ -218,7 +218,7 @@ def _reach(asked: Device, listener: Listener) -> tuple[Device, Probe]:
 
 
 def _as_found(asked: Device, probe: Probe, description: str | None, listener: Listener) -> Device:
-    """The device with what the probe says: processors, description, fingerprint.
+    """The device with what the probe says: processors, description, fingerprint, turbo.
 
     Processors that its file names stay where they can be used.
     """
@@ -234,7 +234,7 @@ def _as_found(asked: Device, probe: Probe, description: str | None, listener: Li
         stays = f"stays; its big cores are {list(cpus)}" if usable else f"cannot be used there; it is now {list(cpus)}"
         listener.say(f"cpus = {list(asked.cpus)} of its file {stays}")
         cpus = asked.cpus if usable else cpus
-    known = replace(asked, fingerprint=probe.fingerprint, unit=probe.unit, typed=False)
+    known = replace(asked, fingerprint=probe.fingerprint, unit=probe.unit, turbo=probe.turbo, typed=False)
     return replace(known, description=words, cpus=cpus, emulated=emulated)
 
 

@@ -191,7 +191,8 @@ class Check:
 
     def _mend(self, probe: Probe) -> str:
         off = "switch on the processors that are offline, or: " if probe.offline else ""
-        turbo = "switch on turbo if it was on when the device was added, or: " if probe.turbo_on else ""
+        then = self.device.turbo_then(probe)
+        turbo = f"switch turbo {then} if it was {then} when the device was added, or: " if then else ""
         return f"{off}{turbo}hwbench devices add {self.device.name} --force"
 
     def _machine(self, probe: Probe) -> CheckStep:

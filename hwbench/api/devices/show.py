@@ -122,7 +122,7 @@ def show_device(
 
 def _probe_json(probe: Probe) -> dict[str, Any]:
     values = asdict(probe) | {"fingerprint": probe.fingerprint}
-    del values["offline"], values["turbo_on"]  # not among the keys that are documented
+    del values["offline"], values["turbo_on"], values["turbo_off"]  # not among the keys that are documented
     return values
 
 
