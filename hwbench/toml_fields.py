@@ -28,17 +28,24 @@ class Fields:
     A scalar where a list is expected counts as a list of one, so a space writes ``frames = 8`` for a fixed choice. A
     method with a default gives that for a key which is not there; empty text and empty lists are valid where they are
     the default.
+
+    Args:
+        values: By key.
+        path: The file, for errors.
+        where: The place of the table in the file; empty at the top.
+        most: The largest number, also of the tables inside.
     """
 
-    def __init__(self, values: dict[str, Any], path: Path, where: str = "") -> None:
+    def __init__(self, values: dict[str, Any], path: Path, where: str = "", most: float = MAX_VALUE) -> None:
         self.path = path
         self.where = where
+        self.most = most
         self._values = values
         self._known: set[str] = set()
 
     @classmethod
-    def read(cls, path: Path) -> Fields:
-        """Opens a TOML file of schema 1.
+    def read(cls, path: Path, most: float = MAX_VALUE) -> Fields:
+        """Opens a TOML file of schema 1; ``most`` is the largest number in it.
 
         Raises:
             InvalidFile: It cannot be read, is no TOML, or is of another schema.
@@ -47,7 +54,7 @@ class Fields:
             values = read_toml(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise InvalidFile(f"{path}: cannot be read as TOML: {error}") from None
-        fields = cls(values, path)
+        fields = cls(values, path, most=most)
         schema = fields.integer("schema")
         if schema != SCHEMA:
             raise InvalidFile(f"{path}: expected schema = {SCHEMA}, got {schema}; a newer hwbench may read it")
@@ -124,15 +131,19 @@ class Fields:
             raise self.error(name, f"expected a list of {len(default)} numbers", value)
         return tuple(self._as_number(name, v) for v in value)
 
-    def table(self, name: str, *, required: bool = True) -> Fields:
-        """A table, ``[name]`` in the file; an empty one where it may be left out and is."""
+    def table(self, name: str, *, required: bool = True, most: float | None = None) -> Fields:
+        """A table, ``[name]`` in the file; an empty one where it may be left out and is.
+
+        ``most``: the largest number in it; default: that of the table around it.
+        """
         self._known.add(name)
+        most = self.most if most is None else most
         if not required and name not in self._values:
-            return Fields({}, self.path, self._place(name))
+            return Fields({}, self.path, self._place(name), most)
         value = self._take(name)
         if not isinstance(value, dict):
             raise self.error(name, f"expected a table [{self._place(name)}]", value)
-        return Fields(value, self.path, self._place(name))
+        return Fields(value, self.path, self._place(name), most)
 
     def tables(self, name: str, *, required: bool = True) -> Iterator[Fields]:
         """The tables of a list, ``[[name]]`` in the file."""
@@ -143,7 +154,7 @@ class Fields:
         if not isinstance(value, list) or not value or not all(isinstance(v, dict) for v in value):
             raise self.error(name, f"expected at least one table [[{self._place(name)}]]", value)
         for index, item in enumerate(value, start=1):
-            yield Fields(item, self.path, f"{self._place(name)} {index}")
+            yield Fields(item, self.path, f"{self._place(name)} {index}", self.most)
 
     def __contains__(self, name: object) -> bool:
         """Whether the table has a key, which is a known one from then on."""
@@ -205,17 +216,16 @@ class Fields:
         return value
 
     def _as_integer(self, name: str, value: Any, *, least: int = 0) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_VALUE:
-            raise self.error(name, f"expected a whole number, {_bound(value, least)}", value)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= self.most:
+            raise self.error(name, f"expected a whole number, {self._bound(value, least)}", value)
         return value
 
     def _as_number(self, name: str, value: Any) -> float:
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MAX_VALUE:
-            raise self.error(name, f"expected a number, {_bound(value)}", value)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= self.most:
+            raise self.error(name, f"expected a number, {self._bound(value)}", value)
         return float(value)
 
-
-def _bound(value: object, least: int = 0) -> str:
-    """The bound that a value breaks: the upper one where it is a number beyond that."""
-    above = isinstance(value, int | float) and value > MAX_VALUE
-    return f"at most {MAX_VALUE:g}" if above else f"at least {least}"
+    def _bound(self, value: object, least: int = 0) -> str:
+        """The bound that a value breaks: the upper one where it is a number beyond that."""
+        above = isinstance(value, int | float) and value > self.most
+        return f"at most {self.most}" if above else f"at least {least}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hwbench.errors import InvalidValue
-from hwbench.specs import ACTIVATIONS, Kernel, format_kernel, parse_kernel
+from hwbench.specs import ACTIVATIONS, BlockSpec, Kernel, format_kernel, parse_kernel
 from hwbench.toml_fields import Fields
 
 # The deepest X3D (XL) has 55 blocks; what has thousands is a slip of the keyboard, and takes minutes to list.
@@ -15,6 +15,11 @@ MAX_BLOCKS = 1000
 # Ten thousand frames are five minutes of video in one clip; a frame of 8K video has 7680 pixels a row.
 MAX_FRAMES = 10_000
 MAX_RESOLUTION = 10_000
+# Of channels, classes and every other number of a network. The widest layers of language models have 53,248 units
+# (Llama 3 405B), their largest vocabulary 262,144 words (Gemma 3).
+MAX_SIZE = 1_000_000
+# Frames or pixels of a kernel along one axis; the largest of a published network is 101 (PeLK, arXiv 2403.07589).
+MAX_KERNEL = 255
 
 Read = Callable[[Fields, str], tuple[Any, ...]]
 
@@ -115,12 +120,26 @@ def one(read: Read) -> Callable[[Fields, str], Any]:
 count, kernel, activation = one(counts), one(kernels), one(activations)
 
 
+def classes(fields: Fields, name: str) -> int:
+    """Classes of a head, at least 1 and at most ``MAX_SIZE``."""
+    return _at_most((count(fields, name),), MAX_SIZE, "classes", fields, name)[0]
+
+
 def read_kernel(fields: Fields, name: str, text: str) -> Kernel:
     """One kernel from its text."""
     try:
-        return parse_kernel(text)
+        kernel = parse_kernel(text)
     except InvalidValue as error:
         raise fields.error(name, f"expected a kernel such as 3x3x3 or 1x3x3+3x1x1 ({error})", text) from None
+    if any(max(extents) > MAX_KERNEL for extents in kernel):
+        raise fields.error(name, f"expected a kernel of at most {MAX_KERNEL} along each axis", text)
+    return kernel
+
+
+def is_too_wide(block: BlockSpec) -> bool:
+    """Whether channels of a block, as a product of what a file says, are more than ``MAX_SIZE``."""
+    widths = (block.in_channels, block.mid_channels, block.hidden_channels, block.out_channels)
+    return max(widths) > MAX_SIZE
 
 
 def _activation(fields: Fields, name: str, text: str) -> str:

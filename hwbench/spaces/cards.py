@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.registry import suggest
-from hwbench.spaces.axes import MAX_RESOLUTION, count, frame_counts, one, resolutions
+from hwbench.spaces.axes import MAX_RESOLUTION, MAX_SIZE, classes, frame_counts, is_too_wide, one, resolutions
 from hwbench.spaces.families import MEMBERS, families
 from hwbench.spaces.family import Family, Member
 from hwbench.spaces.space import InputSize, StagedSpace, blocks_of
@@ -170,27 +170,29 @@ def read_card(path: Path) -> Card:
     if described not in families:
         hint = suggest(family, [*families.names(), *MEMBERS])
         raise fields.error("family", f"expected a known family ({hint})", family)
-    classes = count(fields, "classes")
+    num_classes = classes(fields, "classes")
     inputs = fields.table("input")
     cell = InputSize(one(frame_counts)(inputs, "frames"), one(resolutions)(inputs, "resolution"))
     published_input = _published_input(inputs, cell.resolution)
     inputs.done()
     try:
-        table = fields.table(described)
+        table = fields.table(described, most=MAX_SIZE)
         with families.blaming(families.get(described), on=str(path)):
             member = families.get(described).card(table)
         table.done()
         space = _space(name, cell, families.get(described), member)
-        blocks = blocks_of(space.family, member.ends, member.stages, cell.clip, classes)
+        blocks = blocks_of(space.family, member.ends, member.stages, cell.clip, num_classes)
     except InvalidValue as error:
         raise fields.error(f"input, {described}", str(error), name) from None
+    if wide := next(filter(is_too_wide, blocks), None):
+        raise fields.error(described, f"expected blocks of at most {MAX_SIZE} channels", wide.key)
     card = Card(
         path=path,
         name=name,
         family=family,
         licence=fields.text("licence"),
         source=fields.text("source"),
-        classes=classes,
+        classes=num_classes,
         published_input=published_input,
         cell=cell,
         blocks=blocks,

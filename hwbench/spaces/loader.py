@@ -9,7 +9,7 @@ from typing import Any
 
 from hwbench.errors import InvalidFile, InvalidValue, UnsupportedModule
 from hwbench.registry import suggest
-from hwbench.spaces.axes import Axis, frame_counts, one, resolutions
+from hwbench.spaces.axes import MAX_SIZE, Axis, frame_counts, is_too_wide, one, resolutions
 from hwbench.spaces.cards import ZOO_SPACE, load_card
 from hwbench.spaces.families import MEMBERS, families
 from hwbench.spaces.families.by_hand import hand_network, hand_space
@@ -21,7 +21,7 @@ from hwbench.spaces.steps import SPAN
 from hwbench.spaces.union import joined
 from hwbench.spaces.walk import after
 from hwbench.specs import AUTO, STREAM, Architecture, BlockSpec, ModelName
-from hwbench.toml_fields import Fields
+from hwbench.toml_fields import MAX_VALUE, Fields
 from hwbench.workspace import Workspace
 
 _ZOO = "zoo:"
@@ -89,7 +89,7 @@ def read_space(path: Path) -> StagedSpace:
     Raises:
         InvalidFile: An unknown or missing key, a wrong type, or a value that no network can have.
     """
-    fields = Fields.read(path)
+    fields = Fields.read(path, most=MAX_SIZE)
     name = fields.text("name")
     if name != path.stem:
         raise fields.error("name", f"expected the name of the file, {path.stem!r}", name)
@@ -98,7 +98,7 @@ def read_space(path: Path) -> StagedSpace:
         raise fields.error("name", f"expected {allowed}; rename the file as well", name)
     fields.text("description")
     family = _family(fields)
-    inputs = fields.table("input")
+    inputs = fields.table("input", most=MAX_VALUE)
     with families.blaming(family, on=str(path)):
         space = StagedSpace(
             name=name,
@@ -155,6 +155,8 @@ def _check(blocks: Iterable[BlockSpec], fields: Fields, name: str, names: Sequen
         except UnsupportedModule as error:
             told = next((one for one in names if one in str(error)), name)
             raise fields.error(told, "expected values of which there is a block", str(error)) from None
+        if is_too_wide(block):
+            raise fields.error(name, f"expected blocks of at most {MAX_SIZE} channels", block.key)
 
 
 def _one_apart(stage: Stage) -> Iterator[tuple[str, StageChoice]]:

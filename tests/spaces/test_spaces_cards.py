@@ -110,6 +110,11 @@ def test_what_a_card_cannot_say(tmp_path: Path, text: str, said: str) -> None:
     ("key", "value", "said"),
     [
         ("classes", "0", "classes: expected a whole number, at least 1, got 0"),
+        ("classes", "1000000000000", "classes: expected at most 1000000 classes, got [1000000000000]"),
+        ("widths", "[24, 48, 96, 1000000000]", "x3d.widths: expected a whole number, at most 1000000, got 1000000000"),
+        ("expansion", "1e9", "x3d.expansion: expected a number, at most 1000000, got 1000000000.0"),
+        ("expansion", "50000", "x3d: expected blocks of at most 1000000 channels, got 'x3d_i24_m1200000_o24_"),
+        ("kernel", '"3x999999999x999999999"', "x3d.kernel: expected a kernel of at most 255 along each axis, got '3x9"),
         ("frames", "100000000", "input.frames: expected at most 10000 frames, got [100000000]"),
         ("frames", "0", "input.frames: expected a whole number, at least 1, got 0"),
         ("resolution", "1000000000", "input.resolution: expected at most 10000 pixels, got [1000000000]"),
