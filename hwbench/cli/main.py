@@ -10,6 +10,7 @@ import typer
 
 from hwbench.cli.app import app
 from hwbench.cli.signals import ENDINGS, INTERRUPTED, Ended, ending_in_order
+from hwbench.cli.stdout import stdout_for_results
 from hwbench.cli.usage import USAGE, refusal
 from hwbench.errors import HwbenchError, UsageError
 from hwbench.interpreter import safe_children, sharing_cores
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _run(arguments: list[str], debug: bool) -> None:
     try:
-        with safe_children(), explaining():
+        with safe_children(), explaining(), stdout_for_results():
             status = app(arguments, prog_name="hwbench", standalone_mode=False)
         sys.exit(status if isinstance(status, int) else 0)
     except HwbenchError as error:

@@ -174,3 +174,51 @@ def test_a_terminal_that_draws_bars_is_told_no_lines(monkeypatch, capsys, termin
     monkeypatch.setattr("hwbench.cli.output.talk._force_terminal", True)
     told, _ = course(Clock(), capsys, 61)
     assert any("measure 4/9, 2/min, s9 hot\n" in text for text in told) == lines
+
+
+# A command while which C, a process and Python print; with --interrupted a SIGINT comes before its result.
+NOISY = """
+import ctypes, os, signal, subprocess, sys
+from hwbench.api.requests import option, request
+from hwbench.cli import main as program
+from hwbench.cli.generated import add_command
+from hwbench.cli.listening import listening
+from hwbench.cli.output import emit
+@request
+class Noisy:
+    interrupted: bool = option(default=False, help="Ends in the middle.")
+def noisy(request, as_json):
+    c = ctypes.CDLL(None)
+    with listening():
+        c.printf(b"C\\n")
+        os.write(1, b"descriptor\\n")
+        subprocess.run(["echo", "process"], check=True)
+        print("Python")
+        if request.interrupted:
+            os.kill(os.getpid(), signal.SIGINT)
+    emit({"result": 1}, as_json=as_json)
+    c.printf(b"C at the end\\n")
+add_command(program.app, "noisy", Noisy, noisy)
+program.main(["noisy", *sys.argv[1:]])
+"""
+
+
+def noisy(*words, stderr=subprocess.PIPE):
+    command = [sys.executable, "-c", NOISY, *words]
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "result"),
+    [(["--json"], 0, '{\n  "result": 1\n}\n'), ([], 0, "result  1\n"), (["--json", "--interrupted"], 130, "")],
+)
+def test_what_is_not_printed_by_python_is_talk_too(words, status, result):
+    done = noisy(*words)
+    assert (done.returncode, done.stdout.replace(" \n", "\n")) == (status, result)
+    printed = ["C", "descriptor", "process", "Python", *([] if status else ["C at the end"])]
+    assert sorted({*printed} & {*done.stderr.splitlines()}) == sorted(printed)
+
+
+def test_with_stdout_and_stderr_in_one_file_nothing_is_lost():
+    lines = noisy("--json", stderr=subprocess.STDOUT).stdout.splitlines()
+    assert sorted(lines) == sorted(["C", "descriptor", "process", "Python", "{", '  "result": 1', "}", "C at the end"])

@@ -1,0 +1,57 @@
+"""stdout is for results: what anything but Python writes to it while a command runs is talk."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+_STDOUT, _STDERR = 1, 2
+
+
+@contextmanager
+def stdout_for_results() -> Iterator[None]:
+    """While the block runs, only ``sys.stdout`` writes to stdout: file descriptor 1 is stderr.
+
+    So what engines, evaluators and decoders print from C, and what processes print that they start, goes to stderr.
+    Where ``sys.stdout`` is closed, or is no file on descriptor 1 as under a test, nothing changes.
+
+    Raises:
+        BrokenPipeError: Whoever read stdout is gone before all was written.
+        OSError: stdout cannot be written, as to a full disk.
+    """
+    before = sys.stdout
+    if not _is_stdout(before):
+        yield
+        return
+    before.flush()
+    kept = os.dup(_STDOUT)
+    with open(kept, "w", buffering=1, encoding=before.encoding, errors=before.errors) as results:
+        _talk_on_stdout()
+        sys.stdout = results
+        try:
+            yield
+        finally:
+            sys.stdout = before
+            before.flush()
+            ctypes.CDLL(None).fflush(None)  # C has buffers of its own, also of what it wrote for stdout
+            os.dup2(kept, _STDOUT)
+
+
+def _is_stdout(file: TextIO | None) -> bool:
+    try:
+        return file is not None and file.fileno() == _STDOUT
+    except (OSError, ValueError):  # of no file, or of a closed one
+        return False
+
+
+def _talk_on_stdout() -> None:
+    """Makes descriptor 1 one of stderr; of nothing where stderr is closed."""
+    if sys.stderr is not None:
+        os.dup2(_STDERR, _STDOUT)
+        return
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), _STDOUT)
