@@ -225,8 +225,9 @@ class RunnerSession:
                 return _answer(kind, id=entry.id, round=number, **time_session(self.machine, timed, self.options))
         # As many executions are traced, so that both together take twice the time that is asked for.
         samples = sample(self.machine, model, self.options, most=PROFILED_RUNS)
-        total = round(statistics.median(samples))
-        return _answer("ops", id=entry.id, total_ns=total, ops=model.operations(len(samples)))
+        operations = model.operations(len(samples))
+        total = round(statistics.median(getattr(model, "traced_ns", samples)))
+        return _answer("ops", id=entry.id, total_ns=total, ops=operations)
 
     def rounds(self) -> Iterator[Answer]:
         """Files with fewer visits join later, so that all are done in the last round."""
