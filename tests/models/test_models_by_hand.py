@@ -595,6 +595,18 @@ def test_after_a_reload_of_what_a_model_is_made_of_it_is_another(package, tmp_pa
     monkeypatch.delitem(sys.modules, user)
 
 
+def test_a_space_that_was_opened_before_a_reload_does_not_mix_blocks(package, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    workspace = Workspace.create(tmp_path / "w")
+    space = open_space(workspace, f"{package}:make", 5)
+    (member,) = space.architectures()
+    edited(tmp_path / f"{package}.py", ("groups=4", "groups=2"))
+    with pytest.raises(InvalidValue, match=rf"^{package}:make: its blocks are others than .* open the space again"):
+        space.network(member, 5)
+    again = open_space(workspace, f"{package}:make", 5)
+    assert again.network(member, 5).blocks == loaded(package, "make", 5).network.blocks
+
+
 def whole_of(network):
     return Workload(network.blocks, network.input, Precision.FP32)
 

@@ -37,8 +37,18 @@ class HandEnds(Ends):
         return self.blocks[:1] if len(self.blocks) > 1 else ()
 
     def head(self, last: StageChoice, x: TensorSpec, num_classes: int) -> BlockSpec:
-        """The last block as wide as asked for, or as it is where the user's function does not take ``num_classes``."""
-        return _load(self.name, num_classes).network.blocks[-1]
+        """The last block as wide as asked for, or as it is where the user's function does not take ``num_classes``.
+
+        Raises:
+            InvalidValue: The blocks before it are no longer those of the space.
+        """
+        *before, head = _load(self.name, num_classes).network.blocks
+        if tuple(before) != self.blocks[:-1]:
+            raise InvalidValue(
+                f"{self.name}: its blocks are others than when the space was opened: its code was loaded anew, or they "
+                f"change with the number of classes ({num_classes}); open the space again, with that number"
+            )
+        return head
 
     def parts(self) -> Mapping[str, object]:
         return {"stem": self.blocks[0].key, "blocks": [block.key for block in self.blocks[1:]]}
