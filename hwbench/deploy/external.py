@@ -17,7 +17,7 @@ from hwbench.deploy.source import ExportSource, calibrate_batch_norm
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.measure.cache import file_sha256
 from hwbench.models import by_hand
-from hwbench.models.answers import answer, clip_of
+from hwbench.models.answers import lasting_answer
 from hwbench.models.files import keys_of, listed, named_as, read_tensors
 from hwbench.models.published import Difference, described, diff
 from hwbench.registry import suggest
@@ -71,6 +71,7 @@ class ForeignModel:
         scaled_to: Height and width in pixels that every frame is scaled to before it is cut, whatever its shape;
             ``picture`` has the shorter side alone. None: the shape of a frame is kept.
         clip: How clips are cut from a video; None: not known.
+        function: The user's function that made the module; None: there is none.
     """
 
     name: str
@@ -80,6 +81,7 @@ class ForeignModel:
     picture: PictureSpec | None = None
     scaled_to: tuple[int, int] | None = None
     clip: ClipSpec | None = None
+    function: object = None
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -122,9 +124,10 @@ def external_model(name: str, num_classes: int | None = None) -> ForeignModel:
     own = ModelName.parse(name)
     if num_classes is not None and not by_hand.takes_classes(by_hand.imported(own)):
         raise InvalidValue(f"--classes: {name} makes its own head; leave it out, or let it take {by_hand.CLASSES}")
-    module = by_hand.made(own, num_classes)
+    module, function = by_hand.made(own, num_classes), by_hand.imported(own)
     told = by_hand.normalisation_of(own, module)
-    return ForeignModel(name, module, by_hand.input_of(own, module), None if told is None else Normalisation(*told))
+    pixels = None if told is None else Normalisation(*told)
+    return ForeignModel(name, module, by_hand.input_of(own, module), pixels, function=function)
 
 
 def foreign_original(
@@ -142,7 +145,7 @@ def foreign_original(
     Raises:
         InvalidFile: The file is no state dict of this model.
         InvalidValue: The model does not take the input, or, with random weights, no batch of such.
-        UnsupportedModule: It does not return logits (1, classes).
+        UnsupportedModule: It does not return logits (1, classes), or they depend on the clips before.
     """
     module, origin = model.module.eval(), WeightsOrigin("made")
     if weights is not None:
@@ -150,7 +153,7 @@ def foreign_original(
         origin = WeightsOrigin("file", sha256=file_sha256(weights))
     elif seed is not None:
         origin = WeightsOrigin("random", seed=seed)
-    logits = answer(model.name, module, clip_of(model.name, input))
+    logits = lasting_answer(model.name, module, input, model.function)
     if weights is None and seed is not None:
         generator = torch.Generator().manual_seed(seed)
         clips = torch.randn(_SETTLING_CLIPS, *input.shape[1:], generator=generator)

@@ -10,13 +10,21 @@ from typing import Any
 import torch
 from torch import nn
 
+from hwbench.blocks.copies import copied
 from hwbench.blocks.double_precision import is_of_dtypes
+from hwbench.blocks.kept import changed, kept_values, refusal
+from hwbench.blocks.lazy import uninitialised
 from hwbench.errors import InvalidValue, UnsupportedModule
+from hwbench.models.examined_blocks import own_modules
+from hwbench.models.variables import Variables
 from hwbench.registry import is_ending
 from hwbench.specs import ModelName, TensorSpec
 
 # What modules raise of a clip of another size.
 _OF_SIZES = RuntimeError, ValueError, AssertionError, IndexError
+
+# Of the largest logit: sums in another order make about 1e-6.
+_TOLERANCE = 1e-4
 
 
 def clip_of(name: ModelName | str, input: TensorSpec) -> torch.Tensor:
@@ -29,6 +37,15 @@ def clip_of(name: ModelName | str, input: TensorSpec) -> torch.Tensor:
         return torch.zeros(input.shape)
     except RuntimeError:
         raise InvalidValue(f"{name}: no memory for a clip of {input.key} (NxCxTxHxW); give another size") from None
+
+
+def noise(name: ModelName | str, input: TensorSpec, seed: int = 0) -> torch.Tensor:
+    """A clip of normal noise.
+
+    Raises:
+        InvalidValue: There is no memory for it.
+    """
+    return clip_of(name, input).normal_(generator=torch.Generator().manual_seed(seed))
 
 
 def answer(name: ModelName | str, module: nn.Module, clip: torch.Tensor) -> torch.Tensor:
@@ -56,6 +73,45 @@ def answer(name: ModelName | str, module: nn.Module, clip: torch.Tensor) -> torc
             f"{name}: expected logits (1, classes), it returns {tuple(logits.shape)}; take the mean over frames"
         )
     return logits
+
+
+def lasting_answer(
+    name: ModelName | str, module: nn.Module, input: TensorSpec, function: object = None
+) -> torch.Tensor:
+    """``answer`` of a module that has seen no clip yet to seeded noise; it must be the same after another clip.
+
+    Args:
+        name: Of the model, for errors.
+        module: Lazy layers of it get their weights from the clip.
+        input: Shape of the clip.
+        function: The user's function that made the module, whose variables are looked at, too; None: there is none.
+
+    Raises:
+        InvalidValue: The module does not take the clip, or there is no memory for it.
+        UnsupportedModule: It returns something else, or keeps something of a clip that later answers depend on.
+    """
+    clip = noise(name, input)
+    if uninitialised(module):
+        answer(name, module, clip)
+    own = () if function is None or isinstance(function, nn.Module) else own_modules(function, [module]).values()
+    fresh, before, variables = _copy(module), kept_values(module), Variables(own)
+    logits = answer(name, module, clip)
+    kept = [*changed(before, kept_values(module)), *variables.changed()]
+    if kept and fresh is not None:
+        variables.put_back()
+        answer(name, fresh, noise(name, input, seed=1))
+        difference = (answer(name, fresh, clip) - logits).abs().max()
+        if float(difference) > _TOLERANCE * float(logits.abs().max()):
+            raise refusal(str(name), kept)
+    return logits
+
+
+def _copy(module: nn.Module) -> nn.Module | None:
+    """A copy; None of a module that holds what cannot be copied, and that no deploy form is made of either."""
+    try:
+        return copied(module)
+    except UnsupportedModule:
+        return None
 
 
 def first_line(error: BaseException) -> str:

@@ -24,7 +24,7 @@ from torch import nn
 from hwbench.blocks.copies import copied
 from hwbench.blocks.lazy import uninitialised
 from hwbench.errors import HwbenchError, InvalidValue, UnsupportedModule
-from hwbench.models.answers import answer, clip_of, first_line
+from hwbench.models.answers import answer, clip_of, first_line, lasting_answer, noise
 from hwbench.models.examined_blocks import examined, own_modules
 from hwbench.registry import is_ending, suggest
 from hwbench.specs import BlockSpec, ModelName, Network, TensorSpec
@@ -94,7 +94,7 @@ def load(name: ModelName, num_classes: int | None = None) -> HandModel:
     Raises:
         InvalidValue: There is no such function, it fails, it returns no module, its clip is not known, or its blocks
             are no chain that computes what it computes.
-        UnsupportedModule: It does not return logits (1, classes).
+        UnsupportedModule: It does not return logits (1, classes), or they depend on the clips before.
     """
     function = imported(name)
     classes = num_classes if takes_classes(function) else None
@@ -318,8 +318,7 @@ def _examined(name: ModelName, function: Any, num_classes: int | None) -> HandMo
             f"{name}: its clip is not known; write {replace(name, input=None)}@1x3xTxHxW, such as @1x3x8x112x112, or "
             f"give the function an attribute {INPUT} = (1, 3, T, H, W)"
         )
-    example = clip_of(name, clip).normal_(generator=torch.Generator().manual_seed(0))
-    logits = answer(name, module, example)
+    logits, example = lasting_answer(name, module, clip, function), noise(name, clip)
     parts = _parts(name, module)
     named = _merged(module, parts, clip)
     _check_chain(name, parts or named, example, logits)

@@ -1,7 +1,9 @@
 """Modules that keep something from one call to the next: refused by attribute where it makes a difference."""
 
+import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +11,12 @@ import torch
 from torch import nn
 
 from hwbench.blocks.kept import changed, kept_values
+from hwbench.data import SYNTHETIC, default_clip
 from hwbench.deploy import deploy_graph
+from hwbench.deploy.external import external_model, foreign_original
 from hwbench.errors import UnsupportedModule
-from hwbench.models import frames_to_batch
+from hwbench.models import by_hand, frames_to_batch
+from hwbench.specs import ModelName, TensorSpec
 
 pytestmark = pytest.mark.filterwarnings("ignore:The tensor attribute:UserWarning")
 
@@ -33,6 +38,24 @@ def with_the_last(module: Keeps, x: torch.Tensor) -> torch.Tensor:
     return result
 
 
+def with_the_first(module: Keeps, x: torch.Tensor) -> torch.Tensor:
+    if module.kept is None:
+        module.kept = x.mean((3, 4), keepdim=True)
+    return x - module.kept
+
+
+def with_the_first_in_a_list(module: Keeps, x: torch.Tensor) -> torch.Tensor:
+    if not module.kept:
+        module.kept.append(x.mean((3, 4), keepdim=True))
+    return x - module.kept[0]
+
+
+def with_the_first_in_place(module: Keeps, x: torch.Tensor) -> torch.Tensor:
+    if not module.kept.any():
+        module.kept.copy_(x.mean((3, 4), keepdim=True))
+    return x - module.kept
+
+
 def with_all_before(module: Keeps, x: torch.Tensor) -> torch.Tensor:
     module.kept.append(x.mean((3, 4), keepdim=True))
     return x - sum(module.kept)
@@ -45,6 +68,9 @@ def counted(module: Keeps, x: torch.Tensor) -> torch.Tensor:
 
 CASES: dict[str, Callable[[], nn.Module]] = {
     "last": lambda: Keeps(with_the_last, None),
+    "first": lambda: Keeps(with_the_first, None),
+    "first in a list": lambda: Keeps(with_the_first_in_a_list, []),
+    "first in place": lambda: Keeps(with_the_first_in_place, torch.zeros(1, 4, 5, 1, 1, dtype=torch.float64)),
     "list": lambda: Keeps(with_all_before, []),
     "queue": lambda: Keeps(with_all_before, deque(maxlen=2)),
     "count": lambda: Keeps(counted, 0),
@@ -54,7 +80,8 @@ CASES: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_forward_that_reads_an_attribute_it_changes_is_refused(name: str) -> None:
     model = nn.Sequential(nn.ReLU(), CASES[name]())
-    with pytest.raises(UnsupportedModule, match=r"Sequential: its forward changes 1\.kept, so that two calls differ"):
+    said = r"^Sequential: its forward changes 1\.kept, on which its answers to later clips depend; compute that anew"
+    with pytest.raises(UnsupportedModule, match=said):
         deploy_graph(model, torch.zeros(1, 4, 5, 9, 10))
 
 
@@ -85,3 +112,92 @@ def test_attributes_that_a_call_changes() -> None:
     model[3].scale = 3.0
     model[3].made = "now"
     assert changed(before, kept_values(model))[3:] == ["3.scale", "3.made"]
+
+
+# Models by hand that keep something of the first clip, and one that keeps what follows from shapes.
+FIRST_CLIPS = """
+import torch
+from torch import nn
+FIRST, ALL, RAMPS = None, [], {}
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.first, self.all = nn.Conv3d(3, 4, 1), None, []
+        self.register_buffer("shift", torch.zeros(1, 4))
+        self.register_buffer("is_set", torch.tensor(False))
+    def forward(self, x):
+        y = self.conv(x).mean((2, 3, 4))
+        return y - 0.5 * self.kept(y)
+class Attribute(Net):
+    def kept(self, y):
+        if self.first is None:
+            self.first = y
+        return self.first
+class Listed(Net):
+    def kept(self, y):
+        if not self.all:
+            self.all.append(y)
+        return self.all[0]
+class Buffer(Net):
+    def kept(self, y):
+        if not self.is_set:
+            self.shift.copy_(y)
+            self.is_set.fill_(True)
+        return self.shift
+class Variable(Net):
+    def kept(self, y):
+        global FIRST
+        if FIRST is None:
+            FIRST = y
+        return FIRST
+class Variables(Net):
+    def kept(self, y):
+        if not ALL:
+            ALL.append(y)
+        return ALL[0]
+class Ramp(Net):
+    def kept(self, y):
+        self.all.append(len(self.all))
+        return RAMPS.setdefault(y.shape, torch.arange(4.0))
+"""
+
+
+@pytest.fixture
+def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    (tmp_path / "first_clips.py").write_text(FIRST_CLIPS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(by_hand, "_loaded", {})
+    yield "first_clips"
+    sys.modules.pop("first_clips", None)
+
+
+KEPT = {
+    "Attribute": "first",
+    "Listed": "all",
+    "Buffer": "shift, is_set",
+    "Variable": "first_clips.FIRST",
+    "Variables": "first_clips.ALL",
+}
+
+
+def exported(name: str) -> nn.Module:
+    """The module of a model by hand as something to export."""
+    return foreign_original(external_model(name), default_clip(SYNTHETIC, 4), SPEC, None, None).module
+
+
+SPEC = TensorSpec(1, 3, 4, 8, 8)
+READERS: tuple[Callable[[str], object], ...] = (lambda name: by_hand.load(ModelName.parse(name)), exported)
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize("name", KEPT)
+def test_a_model_by_hand_that_keeps_something_of_its_first_clip_is_refused(
+    nets: str, name: str, read: Callable[[str], object]
+) -> None:
+    with pytest.raises(UnsupportedModule, match=rf"first_clips:{name}@\S+: its forward changes {KEPT[name]}, on which"):
+        read(f"{nets}:{name}@{SPEC.key}")
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_a_model_by_hand_may_keep_what_follows_from_shapes(nets: str, read: Callable[[str], object]) -> None:
+    assert read(f"{nets}:Ramp@{SPEC.key}") is not None
