@@ -153,6 +153,24 @@ def test_a_device_is_removed(workspace, box, yes):
     assert table.is_file()
 
 
+def test_a_removal_that_stopped_half_way_is_ended_by_the_same_request(workspace, box):
+    request = hwbench.RemoveDeviceRequest(name="box", tables=True, yes=True)
+    file = workspace.device("box")
+    for name in ("b.csv", "known_hosts"):
+        file.with_name(name).touch()
+    file.with_name("a.csv").mkdir()  # is not deleted as a file
+    laboratory = workspace.root / ".hwbench" / "labs" / "box.json"
+    laboratory.parent.mkdir(parents=True)
+    laboratory.write_text("{}")
+    with pytest.raises(OSError, match=r"a\.csv"):
+        hwbench.remove_device(request, workspace=workspace)
+    assert file.is_file()
+    assert not laboratory.exists()
+    file.with_name("a.csv").rmdir()
+    hwbench.remove_device(request, workspace=workspace)
+    assert not file.parent.exists()
+
+
 def test_a_device_without_a_host_key_has_none_to_trust(workspace, box):
     person = Person()
     trusted = hwbench.trust_device(hwbench.TrustDeviceRequest(name="box"), person, workspace=workspace)

@@ -42,7 +42,8 @@ def remove_device(
 ) -> RemoveDeviceResult:
     """Deletes the file of a device, its host keys, and its tables where that is asked for; ends its laboratory.
 
-    The listener is asked to confirm, unless the request says ``yes``.
+    The file is deleted last: after an interruption the same request finds the device and deletes what is left. The
+    listener is asked to confirm, unless the request says ``yes``.
 
     Raises:
         UnknownName: No such device.
@@ -59,9 +60,9 @@ def remove_device(
     removed, kept = (_named(workspace, files) for files in (going, staying))
     if not request.yes:
         _confirmed(listener, f"delete {', '.join(removed)}?")
-    _delete(path.parent, going)
     if virtual.stop(workspace, request.name):
         listener.say(f"the laboratory of {request.name} was ended")
+    _delete(path.parent, going[::-1])
     if kept:
         stay, them = ("table stays", "it") if len(kept) == 1 else ("tables stay", "them")
         listener.say(f"{len(kept)} {stay} in {path.parent}; delete the folder to be rid of {them}")
