@@ -17,6 +17,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -244,7 +245,7 @@ class PreparedFolder:
     def remove(self, name: PurePosixPath) -> None:
         """Removes what was made."""
         if (self.root / name).exists():
-            self._change()
+            _begin_change(self.root)
         _remove(self.root, name)
         self._finished.pop(str(name), None)
 
@@ -272,7 +273,6 @@ class PreparedFolder:
             else:
                 done[one.target] = answer
                 result.bytes += answer.bytes
-                self._change()
                 self.note(one.target, one.key, answer)
             progress(len(done) + len(result.failed), len(planned), result.bytes)
         result.videos = dict(Counter(one.video.split for one in planned if one.target in done))
@@ -302,7 +302,8 @@ class PreparedFolder:
 
     def task(self, one: PlannedVideo, settings: PrepareSettings) -> PrepareTask:
         """The work that one video asks for."""
-        return PrepareTask(one.video.source, one.video.listed.part, self.root / one.target, settings)
+        begins = partial(_begin_change, self.root)
+        return PrepareTask(one.video.source, one.video.listed.part, self.root / one.target, settings, begins)
 
     def note(self, target: PurePosixPath, key: str, video: PreparedVideo) -> None:
         """Remembers that something is finished."""
@@ -312,16 +313,17 @@ class PreparedFolder:
             self._journal.flush()
         self._finished[str(target)] = values
 
-    def _change(self) -> None:
-        """From now to the end of the run, the folder is not what ``prepared.json`` says; the next run reads it."""
-        with writing(self.root), contextlib.suppress(FileNotFoundError):
-            (self.root / PREPARED).replace(self.root / _BEFORE)
-
     def __enter__(self) -> PreparedFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._close.close()
+
+
+def _begin_change(root: Path) -> None:
+    """From now to the end of the run, the folder is not what ``prepared.json`` says; the next run reads it."""
+    with writing(root), contextlib.suppress(FileNotFoundError):
+        (root / PREPARED).replace(root / _BEFORE)
 
 
 def _read_journal(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -79,12 +79,16 @@ class PrepareSettings:
 
 @dataclass(frozen=True)
 class PrepareTask:
-    """A video, or the part of it that a label is about, and the file or folder that is made of it."""
+    """A video, or the part of it that a label is about, and the file or folder that is made of it.
+
+    ``before_change`` is called when that is complete, before it takes the place of ``target``; processes can send it.
+    """
 
     source: VideoSource
     part: Part | None
     target: Path
     settings: PrepareSettings
+    before_change: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -145,6 +149,8 @@ def prepare_video(task: PrepareTask) -> PreparedVideo:
         try:
             write = _write_frames if task.settings.form == "frames" else _write_video
             num_bytes = write(temporary, itertools.chain([first], frames), size, plan, task.settings)
+            if task.before_change is not None:
+                task.before_change()
             if task.target.is_dir():
                 shutil.rmtree(task.target)
             temporary.replace(task.target)

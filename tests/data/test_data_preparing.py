@@ -708,6 +708,26 @@ def test_a_prepared_folder_stays_data_while_only_lost_videos_are_asked_for_again
     assert len(open_listing(workspace, str(tmp_path / "out")).videos) == 6
 
 
+@pytest.mark.parametrize("form", ["videos", "frames"])
+def test_a_prepared_folder_is_no_data_from_the_first_video_that_is_replaced(
+    workspace: Workspace, clips: Path, tmp_path: Path, form: Form
+) -> None:
+    def end_before_the_answer(task: PrepareTask) -> PreparedVideo:
+        prepare_video(task)
+        raise KeyboardInterrupt
+
+    out, before, after = tmp_path / "out", PrepareSettings(32, form=form), PrepareSettings(24, form=form)
+    prepare(workspace, clips, out, before)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hwbench.data.preparing.prepare_video", end_before_the_answer)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(workspace, clips, out, after)
+    with pytest.raises(InvalidFile, match=r"out: hwbench data prepare has not ended here; the same command goes on"):
+        open_listing(workspace, str(out))
+    assert prepare(workspace, clips, out, before).skipped == 5
+    assert len(open_listing(workspace, str(out)).videos) == 6
+
+
 def test_frame_folders_with_other_images_than_were_made_are_made_again(
     workspace: Workspace, clips: Path, tmp_path: Path
 ) -> None:
