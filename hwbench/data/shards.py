@@ -77,10 +77,13 @@ def prepare_shards(
     with PreparedFolder(out) as folder:
         check_outside(listing, out)
         folder.keep_only({str(name) for shard in shards for name in (shard.target, *_targets(shard.videos))})
+        beside = {PurePosixPath(file.relative_to(out)) for file in (out / _VIDEOS).rglob("*.mp4")}
         done = 0
         for shard in shards:
             tar = _packed(folder, shard, settings, jobs, time_limit_s)
             missing = shard.videos if tar is None else _missing(folder, shard, tar)
+            for target in beside & ({*_targets(shard.videos)} - {*_targets(missing)}):  # of a run that was killed
+                folder.remove(target)
             before, packed = done + len(shard.videos) - len(missing), result.bytes + (tar.bytes if tar else 0)
             part = folder.prepare(
                 missing,

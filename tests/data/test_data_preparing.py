@@ -8,7 +8,7 @@ import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import av
@@ -935,6 +935,31 @@ def test_shards_ask_again_for_videos_of_a_drive_that_was_away_for_a_time(
     assert not (out / ".videos").exists()
     result, _ = pack()
     assert (result.failed, result.skipped) == ([], 6)
+
+
+@pytest.mark.parametrize("left", [4, 1])
+def test_videos_that_a_killed_process_left_beside_their_shard_go(
+    workspace: Workspace, clips: Path, tmp_path: Path, left: int
+) -> None:
+    def pack() -> PreparedData:
+        return prepare_shards(workspace, listing, out, SMALL, shard_videos=4, jobs=0, time_limit_s=60)
+
+    def end_where_they_are_removed(folder: PreparedFolder, name: PurePosixPath) -> None:
+        if sum(1 for _ in out.rglob("*.mp4")) == left:
+            raise KeyboardInterrupt
+        remove(folder, name)
+
+    listing, out, remove = open_listing(workspace, str(clips)), tmp_path / "out", PreparedFolder.remove
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PreparedFolder, "remove", end_where_they_are_removed)
+        with pytest.raises(KeyboardInterrupt):
+            pack()
+    tar = out / "train-000000.tar"
+    before = tar.read_bytes()
+    assert len([*out.rglob("*.mp4")]) == left
+    assert pack().skipped == 4
+    assert not (out / ".videos").exists()
+    assert tar.read_bytes() == before
 
 
 def test_shards_of_before_that_lack_videos_are_made_again(workspace: Workspace, clips: Path, tmp_path: Path) -> None:
