@@ -180,12 +180,14 @@ class StudySupernet:
     def _average(self) -> dict[str, torch.Tensor]:
         from hwbench.models.files import read_tensors
         from hwbench.training.run_lock import training_in_turn
+        from hwbench.training.state import begun_in, remove_states
 
         path = self.folder / WEIGHTS
-        if not path.is_file():
+        if not path.is_file() or begun_in(self.folder):
             with training_in_turn(self.folder, self._say_waiting):
                 if not path.is_file():
                     return self._trained(path)
+                remove_states(self.folder)  # of a process that was killed when it had written the weights
         _, values = read_tensors(path, "a supernet; remove its folder, and it is trained again")
         return dict(values)
 

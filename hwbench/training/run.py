@@ -29,7 +29,7 @@ from hwbench.data.datasets import TestClips, TrainingClips
 from hwbench.data.reading import READING
 from hwbench.data.transforms import NORMALISATION, PICTURE
 from hwbench.data.video_scores import SCORES, save_scores
-from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.errors import InvalidFile, InvalidValue, WorkspaceError
 from hwbench.specs import AUTO, Network
 from hwbench.training.checkpoint import Checkpoint, Weights, build, load_checkpoint, save_checkpoint
 from hwbench.training.description import RunDescription, read_description, write_description
@@ -43,7 +43,7 @@ from hwbench.training.run_files import CHECKPOINT, REPORT, is_of_run, start_over
 from hwbench.training.run_lock import is_trained_now, training_alone
 from hwbench.training.state import POLICY, begun_in, check_same_run, remove_states
 from hwbench.training.teacher import Teacher
-from hwbench.workspace import Workspace, write_bytes
+from hwbench.workspace import Workspace, write_bytes, writing
 
 # What a checkpoint tells its validation videos by, with their labels; weights do not hang on it.
 VALIDATION = "validation"
@@ -259,6 +259,8 @@ def train(
     validation = data.validation.videos.identity
     finished = None if fresh else _finished(path, facts, validation, world)
     if finished is not None:
+        if world.leads:
+            _remove_left_states(run_dir)
         return finished
     taught = None if teacher is None else teacher.module(network, classes, data.normalisation)
     if isinstance(start, FineTuning):
@@ -269,6 +271,8 @@ def train(
     with training_alone(run_dir) if world.leads else contextlib.nullcontext():
         finished = None if fresh else _finished(path, facts, validation, world)
         if finished is not None:  # by another process meanwhile
+            if world.leads:
+                remove_states(run_dir)
             return finished
         result = fit(
             module,
@@ -323,6 +327,17 @@ def train(
             checkpoint = save_checkpoint(path, checkpoint, weights)
             remove_states(run_dir)
     return Trained(world.share(checkpoint))
+
+
+def _remove_left_states(run_dir: Path) -> None:
+    """Removes what a finished run would go on from, where it was killed before it did so.
+
+    It stays where another process trains in the folder, and where the folder cannot be written.
+    """
+    if begun_in(run_dir):
+        with contextlib.suppress(InvalidValue, WorkspaceError), training_alone(run_dir), writing(run_dir):
+            if (run_dir / CHECKPOINT).is_file():  # no other process started over meanwhile
+                remove_states(run_dir)
 
 
 def _begin(run_dir: Path, description: RunDescription, begins: Callable[[], None] | None, *, fresh: bool) -> None:

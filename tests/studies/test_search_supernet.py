@@ -33,7 +33,7 @@ from hwbench.studies.candidates import Candidate
 from hwbench.studies.evaluators import Context, get
 from hwbench.studies.ground_truth import GroundTruth
 from hwbench.studies.study import Search
-from hwbench.training.state import begun_in
+from hwbench.training.state import RESUME, begun_in
 from hwbench.workspace import Workspace
 
 SPACE = """
@@ -104,6 +104,16 @@ def test_it_is_trained_once_and_kept(
     monkeypatch.setattr(hwbench.training.supernet, "train_supernet", None)
     again = StudySupernet(place, data, feasible, 2, 0)
     assert again.top1(network) == pickle.loads(pickle.dumps(again)).top1(network) == score
+
+
+def test_a_trained_supernet_keeps_no_state_of_a_process_that_was_killed_behind_its_weights(
+    place: Workspace, data: StudyData, feasible: FeasibleSet
+) -> None:
+    supernet = StudySupernet(place, data, feasible, 2, 0)
+    supernet.prepare()
+    (supernet.folder / RESUME).touch()
+    StudySupernet(place, data, feasible, 2, 0).prepare()
+    assert sorted(path.name for path in supernet.folder.iterdir()) == [".lock", WEIGHTS]
 
 
 def test_another_budget_length_or_seed_is_another_supernet(

@@ -43,7 +43,7 @@ from hwbench.training import (
 from hwbench.training.description import RunDescription, read_description, write_description
 from hwbench.training.loop import fingerprint
 from hwbench.training.run_lock import is_trained_now
-from hwbench.training.state import STEP, check_same_run
+from hwbench.training.state import RESUME, STEP, begun_in, check_same_run
 from hwbench.workspace import Workspace
 
 NETWORK = Network(
@@ -154,6 +154,7 @@ def test_a_run_that_another_process_ends_meanwhile_is_not_trained_again(
     def build_late(*arguments: object) -> nn.Module:
         monkeypatch.setattr("hwbench.training.run.initial", initial)
         first.append(train(RECIPE, NETWORK, data, tmp_path / "run"))
+        (tmp_path / "run" / RESUME).touch()  # as where it was killed behind its checkpoint
         return initial(*arguments)
 
     data, first = open_data(workspace, "synthetic", (4, 16, 16), RECIPE), []
@@ -162,6 +163,7 @@ def test_a_run_that_another_process_ends_meanwhile_is_not_trained_again(
     assert not first[0].finished_before
     assert second.finished_before
     assert second.checkpoint == first[0].checkpoint
+    assert not begun_in(tmp_path / "run")
 
 
 def test_a_run_is_trained_by_one_process_until_its_checkpoint_is_stored(
@@ -403,6 +405,26 @@ def test_starting_over_takes_nothing_from_a_run_that_another_process_trains(
     assert status == 2
     assert "another process trains here" in talk
     assert (folder / "metrics.jsonl").read_text() == "{}\n"
+
+
+def test_a_finished_run_keeps_no_state_of_a_process_that_was_killed_behind_its_checkpoint(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    data = open_data(workspace, "synthetic", (4, 16, 16), RECIPE)
+    trained = train(RECIPE, NETWORK, data, tmp_path)
+    for name in (RESUME, STEP):
+        (tmp_path / name).touch()
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", HOLDING, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        assert train(RECIPE, NETWORK, data, tmp_path).finished_before
+        assert begun_in(tmp_path)
+        holder.kill()
+    again = train(RECIPE, NETWORK, data, tmp_path)
+    assert (again.finished_before, again.checkpoint) == (True, trained.checkpoint)
+    assert not begun_in(tmp_path)
 
 
 @pytest.mark.parametrize(
