@@ -38,8 +38,10 @@ BETWEEN_OCCASIONS = Uncertainty.of_deviation(0.05, 4.0)
 _ROW = Uncertainty.of_deviation(0.007, 1.0)
 # Anchors that differ by more than this beyond chance moved apart: no one factor brings a table to the day.
 _APART = 0.02
-# Rounds of estimating shifts and the scatter of rows around them, which converge fast.
+# Rounds of estimating shifts and the scatter of rows around them, and of shifts and their prior; both converge fast.
 _ROUNDS = 4
+# Inverse variance of a shift of which nothing is known before; not 0, so that rows of no weight leave it at 0.
+_NOTHING_KNOWN = 1e-9
 _TIME = "%Y-%m-%dT%H:%MZ"
 _TIME_PATTERN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\dZ")
 
@@ -198,9 +200,10 @@ def occasion_shifts(
 
     The logarithm of a row on an occasion is that of the row, plus the shift of the occasion, plus an error of its
     sessions, plus what moves the row by itself: a model with random effects (DerSimonian and Laird 1986 for one
-    occasion; Henderson 1975 for all). The shift has a normal prior of ``BETWEEN_OCCASIONS``, so that an occasion that a
-    single noisy row ties to the reference is hardly moved; the scatter of rows has one of its own, which their
-    residuals update.
+    occasion; Henderson 1975 for all). The shift has a Student's t prior of ``BETWEEN_OCCASIONS``: an occasion that a
+    single noisy row ties to the reference is hardly moved, and a device that became several times slower has its shift
+    from the rows alone. The scatter of rows has a prior of its own, which their residuals update. Residuals are beside
+    shifts without a prior: what a prior takes off a shift would be in the residuals of all rows of the occasion.
 
     Args:
         rows: Of each row, what it was on each occasion; those with one occasion say nothing.
@@ -223,15 +226,16 @@ def occasion_shifts(
     free = len(cells) - joined.num_rows - len(others)
     scatter = _ROW
     residuals: Floats
-    solution: Floats
     covariance: Floats
     for _ in range(_ROUNDS):
         weights = 1 / (errors + scatter.variance / 2)
-        solution, covariance = joined.solved(logs, weights, 1 / BETWEEN_OCCASIONS.variance)
+        solution, _ = joined.solved(logs, weights, np.full(len(others), _NOTHING_KNOWN))
         residuals = joined.beside_rows(logs - np.append(0.0, solution)[joined.occasions], weights)
         # What rows scatter by beyond their sessions; both occasions of a change have half of its variance.
         beyond = 2 * float(np.sum(residuals**2) - free * np.mean(errors)) / max(free, 1)
         scatter = _ROW.updated([math.sqrt(max(beyond, 0.0))], free)
+    for _ in range(_ROUNDS):
+        solution, covariance = joined.solved(logs, weights, _prior_precisions(solution))
     quantile = student_t95(max(free, 2))
     shifts = {reference: Shift(0.0, 0.0)}
     for place, at in enumerate(others):
@@ -285,23 +289,33 @@ class _Cells:
         sums = np.bincount(self.rows, weights * values) / np.bincount(self.rows, weights)
         return np.asarray(values - sums[self.rows], dtype=np.float64)
 
-    def solved(self, logs: Floats, weights: Floats, prior: float) -> tuple[Floats, Floats]:
+    def solved(self, logs: Floats, weights: Floats, priors: Floats) -> tuple[Floats, Floats]:
         """Shifts of all occasions but the reference, and their covariance.
 
         Args:
             logs: Of each cell.
             weights: Inverse variance of each.
-            prior: Inverse variance of a shift around zero.
+            priors: Inverse variance of each shift around zero.
         """
         count = int(self.occasions.max()) + 1
         totals = np.bincount(self.rows, weights)[self.rows]
         ties = weights[self.first] * weights[self.second] / totals[self.first]
         pairs = self.occasions[self.first] * count + self.occasions[self.second]
         tied = np.bincount(pairs, ties, count**2).reshape(count, count)
-        known = np.diag(tied.sum(axis=1) + prior) - tied
+        known = np.diag(tied.sum(axis=1) + np.append(0.0, priors)) - tied
         right = np.bincount(self.occasions, weights * self.beside_rows(logs, weights), count)
         covariance = np.asarray(np.linalg.inv(known[1:, 1:]), dtype=np.float64)
         return np.asarray(covariance @ right[1:], dtype=np.float64), covariance
+
+
+def _prior_precisions(logs: Floats) -> Floats:
+    """Inverse variances of the normal priors that draw shifts of these logarithms as the Student's t prior does.
+
+    Source: Lange, Little and Taylor, Robust Statistical Modeling Using the t Distribution, 1989, section 3: the weights
+    of their EM algorithm.
+    """
+    degrees = BETWEEN_OCCASIONS.degrees
+    return np.asarray((degrees + 1) / (degrees * BETWEEN_OCCASIONS.variance + logs**2), dtype=np.float64)
 
 
 def _between(logs: Floats) -> Uncertainty:

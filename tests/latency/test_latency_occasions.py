@@ -70,6 +70,24 @@ def test_intervals_of_shifts_hold_however_far_anchors_scatter(scatter):
     assert np.mean(held) == pytest.approx(0.95, abs=0.02)
 
 
+@pytest.mark.parametrize("number", [2, 4])
+@pytest.mark.parametrize("factor", [1 / 8, 1.5, 2.0, 4.0, 20.0])
+def test_a_device_that_became_several_times_slower_has_the_shift_that_its_rows_agree_on(factor, number):
+    together = occasion_shifts([{0: stats(1e-3 * row), 1: stats(factor * 1e-3 * row)} for row in range(1, 5)], 0)
+    assert together.by_occasion[1].factor == pytest.approx(factor, rel=1e-3)
+    assert (together.deviation, together.apart) == (pytest.approx(0.0035, abs=1e-4), False)
+    rng, true, held = np.random.default_rng(3), math.log(factor), []
+    for _ in range(200):
+        shift = occasion_shifts(on_occasions(rng, [0.0, true], number, own=0.015), 0).by_occasion[1]
+        held.append(abs(shift.log - true) <= shift.half)
+    assert np.mean(held) >= {2: 0.88, 4: 0.92}[number]
+
+
+def test_a_single_noisy_row_hardly_moves_an_occasion():
+    noisy = {0: stats(1e-3, half=0.3), 1: stats(1.3e-3, half=0.3)}
+    assert occasion_shifts([noisy], 0).by_occasion[1].factor < 1.05
+
+
 def test_rows_that_moved_apart_have_no_shift_in_common():
     rng = np.random.default_rng(1)
     together = occasion_shifts(on_occasions(rng, [0.0, 0.06], 4), 0)
@@ -154,15 +172,19 @@ def dense(rows, reference):
             design[line, others.index(at)] = 1
     logs = np.array([math.log(one.median_s) for _, _, one in cells])
     errors = _variances([one for _, _, one in cells])
-    prior = np.diag(np.where(np.arange(design.shape[1]) < len(others), 1 / BETWEEN_OCCASIONS.variance, 0))
     free, scatter = len(cells) - design.shape[1], _ROW
     for _ in range(_ROUNDS):
         weights = 1 / (errors + scatter.variance / 2)
-        covariance = np.linalg.inv((design.T * weights) @ design + prior)
-        solution = covariance @ (design.T @ (weights * logs))
-        residuals = logs - design @ solution
+        known = (design.T * weights) @ design
+        residuals = logs - design @ np.linalg.solve(known, design.T @ (weights * logs))
         beyond = 2 * (np.sum(residuals**2) - free * np.mean(errors)) / max(free, 1)
         scatter = _ROW.updated([math.sqrt(max(beyond, 0.0))], free)
+    solution = np.full(design.shape[1], np.inf)
+    for _ in range(_ROUNDS + 1):
+        # A change to one more occasion updates the prior of its own variance.
+        prior = [1 / BETWEEN_OCCASIONS.updated([shift], 1).variance for shift in solution[: len(others)]]
+        covariance = np.linalg.inv(known + np.diag([*prior, *np.zeros(len(numbers))]))
+        solution = covariance @ (design.T @ (weights * logs))
     halves = student_t95(max(free, 2)) * np.sqrt(np.diag(covariance))
     shifts = {at: (solution[place], halves[place]) for place, at in enumerate(others)}
     return shifts, {(row, at): residuals[line] for line, (row, at, _) in enumerate(cells)}, scatter.deviation
