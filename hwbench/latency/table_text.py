@@ -93,14 +93,14 @@ def parse_between(values: dict[str, str]) -> float:
         found = float(text)
     except ValueError:
         found = math.nan
-    if not 0 <= found < 1:
+    if not 0 <= found < math.inf:
         raise InvalidValue(f"expected {BETWEEN} as a share such as 0.005, got {text!r}")
     return found
 
 
 def scale_values(scale: Scale) -> dict[str, object]:
     """The scale as pairs of the first line."""
-    factors = (f"{factor:.4f}" for factor in (scale.factor, scale.low, scale.high))
+    factors = (f"{factor:{'.4f' if factor >= 0.1 else '.4g'}}" for factor in (scale.factor, scale.low, scale.high))
     return dict(zip(_SCALE, [*factors, scale.at, f"{scale.between.deviation:.2g}", scale.occasions]))
 
 
@@ -116,7 +116,7 @@ def parse_scale(title: str) -> Scale | None:
     try:
         factor, low, high, deviation = (float(values[_SCALE[at]]) for at in (0, 1, 2, 4))
         occasions = int(values["occasions"])
-        if not (0 < deviation < 1 and 1 <= occasions < 10**6):
+        if not (0 < deviation < math.inf and 1 <= occasions < 10**6):
             raise ValueError
     except (KeyError, ValueError):
         raise InvalidValue(f"expected the scale as {':..., '.join(_SCALE)}:...") from None

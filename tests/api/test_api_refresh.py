@@ -79,6 +79,21 @@ def test_a_refresh_measures_the_anchors_alone_and_moves_the_scale(workspace, fak
     assert DeviceProfile.parse(values, workspace.root).scales_before == {"int8": 1.0}
 
 
+@pytest.mark.parametrize("factor", [12.0, 0.05])
+def test_a_day_on_which_the_device_is_many_times_slower_or_faster_leaves_a_table_that_reads(workspace, fake, factor):
+    profile(workspace)
+    a_day_passes(workspace)
+    slower(fake, factor)
+    ears = Keeper()
+    profile(workspace, ears, refresh=True)
+    assert table(workspace).scale.factor == pytest.approx(factor, rel=0.005)
+    assert not any("moved apart" in line for line in ears.lines)
+    profile(workspace, remeasure=True, all_rows=True)
+    assert table(workspace).scale.factor == 1.0
+    for row in table(workspace):
+        assert row.stats.median_s == pytest.approx(factor * work(row.workload), rel=0.01)
+
+
 def test_a_refresh_prints_what_it_did_and_nothing_without_a_value(workspace, fake, monkeypatch, capsys):
     monkeypatch.chdir(workspace.root)
     command = ["profile", "--space", "micro", "--precision", "int8", "--classes", "8"]

@@ -239,13 +239,29 @@ def test_a_scale_stands_in_the_first_line_and_older_readers_pass_over_it(tmp_pat
     assert [row.stats for row in again] == [row.stats for row in LatencyTable.read(write(table, tmp_path))]
 
 
+@pytest.mark.parametrize(
+    ("factor", "deviation", "between"),
+    [(9.5, 1.008, 0.996), (1.0, 0.996, 3.2), (1e5, 5.1, 0.005), (2e-5, 4.8, 0.0), (0.0123456, 2.0, 1.0)],
+)
+def test_a_scale_of_any_size_reads_back(tmp_path, factor, deviation, between):
+    plain = space_table(SPACE, Precision.INT8)
+    scale = Scale(factor, 0.9 * factor, 1.1 * factor, AT, Uncertainty.of_deviation(deviation, 5.0), 2)
+    LatencyTable(plain.target, plain.precision, plain, between_runs=between, scale=scale).write(tmp_path / "t.csv")
+    table = LatencyTable.read(tmp_path / "t.csv")
+    numbers = [table.scale.factor, table.scale.low, table.scale.high]
+    assert numbers == pytest.approx([scale.factor, scale.low, scale.high], rel=5e-4)
+    assert [table.scale.between.deviation, table.between_runs] == pytest.approx([deviation, between], rel=0.05)
+    assert table.text == (tmp_path / "t.csv").read_text()
+
+
 def write(table, folder):
     table.write(folder / "plain.csv")
     return folder / "plain.csv"
 
 
 @pytest.mark.parametrize(
-    "wrong", ["scale:1.2", "scale:nan", "scale_at:yesterday", "occasions:0", "occasion_sd:-1", "scale_low:2"]
+    "wrong",
+    ["scale:1.2", "scale:nan", "scale_at:yesterday", "occasions:0", "occasion_sd:-1", "occasion_sd:inf", "scale_low:2"],
 )
 def test_a_damaged_scale_is_refused(tmp_path, wrong):
     path = tmp_path / "t.csv"
