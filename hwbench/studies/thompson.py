@@ -7,7 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from hwbench.spaces.protocols import NetworkSet
+from hwbench.errors import InfeasibleBudget
+from hwbench.spaces.protocols import NetworkSet, NetworkSums
 from hwbench.specs import Architecture
 from hwbench.studies.fidelities import ScoreObservation
 from hwbench.studies.posterior import Hyperparameters, Posterior
@@ -70,7 +71,9 @@ class Thompson:
         if attempt:
             scale = max(scale, _NEXT_SCALES[min(attempt, len(_NEXT_SCALES)) - 1])
         function = self._posterior(list(observations)).draw(rng, scale)
-        return self._feasible.best(function, self._share(rng) if front else 1.0).architecture
+        if front and self._feasible.budget_s:
+            return self._best_of_front(function, rng)
+        return self._feasible.best(function).architecture
 
     def _posterior(self, observations: list[ScoreObservation]) -> Posterior:
         """What is known; learned once for the proposals that follow a refused one."""
@@ -98,13 +101,14 @@ class Thompson:
     def _layout(self) -> EffectLayout:
         return layout_of(self._feasible.sums)
 
-    def _share(self, rng: np.random.Generator) -> float:
-        """A share of the budget at which there is a network, roundings of its grid included."""
-        if not self._feasible.budget_s:
-            return 1.0
-        smallest, _ = self._feasible.smallest()
+    def _best_of_front(self, function: NetworkSums, rng: np.random.Generator) -> Architecture:
+        """The optimum within a share of the budget; the cheapest network where the grid has none within the share."""
+        smallest, cheapest = self._feasible.smallest()
         least = min(1.0, smallest * 1.01 / self._feasible.budget_s)
-        return float(rng.uniform(max(least, 0.0), 1.0))
+        try:
+            return self._feasible.best(function, float(rng.uniform(max(least, 0.0), 1.0))).architecture
+        except InfeasibleBudget:
+            return cheapest
 
 
 def _steady(number: int) -> int:

@@ -4,6 +4,7 @@ import statistics
 import time
 from collections import Counter
 
+import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
@@ -16,6 +17,7 @@ from hwbench.spaces.joint import JointSet
 from hwbench.spaces.limits import Limits
 from hwbench.spaces.sums import SpaceSums
 from hwbench.spaces.union_set import UnionSet
+from hwbench.studies.fidelities import ScoreObservation
 from hwbench.studies.posterior import Posterior
 from hwbench.studies.sampler import _RUNGS, FeasibleSampler, _spread, samplers
 from hwbench.studies.thompson import Thompson
@@ -572,6 +574,19 @@ def test_thompson_looks_for_cheap_combinations_of_two_objectives_whatever_the_ch
     spent = [trial.values[1] for trial in study.trials[5:]]
     assert min(spent) <= 20
     assert sum(one <= 30 for one in spent) >= 5
+
+
+def test_a_share_of_the_budget_that_the_grid_leaves_empty_has_the_cheapest_combination():
+    """Costs of a fifth of a step are rounded up to one: below 60 of 20,000 steps the grid has no combination."""
+    costs = {f"layer{number}": {1: 0.2 + number / 1e4, 8: 400.0 + number / 7} for number in range(60)}
+    feasible = FeasibleSet.of_costs(costs, 20_000)
+    _, cheapest = feasible.smallest()
+    drawn = [feasible.draw(np.random.default_rng(seed)) for seed in range(4)]
+    observations = [ScoreObservation(one, score) for score, one in enumerate(drawn)]
+    seeds = [seed for seed in range(2000) if np.random.default_rng(seed).uniform() < 0.002]
+    assert len(seeds) >= 3
+    for seed in seeds:
+        assert Thompson(feasible).propose(observations, np.random.default_rng(seed), front=True) == cheapest
 
 
 def spent_of(params, costs):
