@@ -228,8 +228,8 @@ def common_unit(sums: SpaceSums, budget: float, most: int) -> float | None:
 
     Costs with up to six decimals are looked at; None where there is no such number.
     """
-    costs = np.concatenate([stage.seconds[0] for cell in sums.cells for stage in cell.stages])
-    costs = costs[np.isfinite(costs) & (costs > 0) & (costs <= budget)]
+    costs = np.unique(np.concatenate([stage.seconds.ravel() for cell in sums.cells for stage in cell.stages]))
+    costs = costs[np.isfinite(costs) & (costs > 0) & (costs <= budget * (1 + _ROUNDING))]
     if not len(costs):  # nothing but zeros, and what is beyond the budget
         return budget or 1.0
     for decimals in range(_DECIMALS + 1):
@@ -239,6 +239,18 @@ def common_unit(sums: SpaceSums, budget: float, most: int) -> float | None:
             unit = math.gcd(*(int(value) for value in whole)) / 10.0**decimals
             return unit if budget / unit <= most else None
     return None
+
+
+def unit_within(sums: SpaceSums, budget: float, most: int, unit: float | None) -> float | None:
+    """The unit of a set whose budget is changed: of costs others may be within it, so it is looked for anew.
+
+    Args:
+        sums: Of the set.
+        budget: The new one.
+        most: As for ``common_unit``.
+        unit: The one before, which stays where the sums are those of networks.
+    """
+    return common_unit(sums, budget, most) if isinstance(sums.space, CostSpace) else unit
 
 
 def most_units(sums: SpaceSums, least: int) -> int:

@@ -24,7 +24,16 @@ import numpy as np
 from hwbench.errors import InfeasibleBudget, InvalidValue
 from hwbench.spaces.budgets import checked_share
 from hwbench.spaces.completions import Completions
-from hwbench.spaces.costs import Costs, CostSpace, common_unit, cost_budget, most_units, of_choices, spent_sums
+from hwbench.spaces.costs import (
+    Costs,
+    CostSpace,
+    common_unit,
+    cost_budget,
+    most_units,
+    of_choices,
+    spent_sums,
+    unit_within,
+)
 from hwbench.spaces.optimum import GridCosts, Optimiser
 from hwbench.spaces.protocols import NetworkSums
 from hwbench.spaces.repair import nearest_within
@@ -74,6 +83,8 @@ class FeasibleSet:
         self._step = room / GRID if unit is None else unit
         self._rounding = 0.0 if unit is None else _ROUNDING * room / unit
         self._grid = GRID if unit is None else math.floor(room / unit + self._rounding)
+        if not self._step:  # no room for steps: only what costs nothing is within
+            self._step, self._grid = 1.0, 0
         self._most_s = budget_s + self._rounding * self._step
         self._bases = np.array([self._ceil(np.array(cell.base - self._origin)) for cell in sums.cells]).reshape(-1)
         self._costs = [[self._ceil(stage.seconds) for stage in cell.stages] for cell in sums.cells]
@@ -122,7 +133,9 @@ class FeasibleSet:
         """By budget, which is one: only members closer to it than this share of it may be missing from counts, draws
         and optima.
         """
-        return (0.0 if self._unit is not None else self._step * self._lost_steps / self.budget_s,)
+        if self._unit is not None or not self._grid:
+            return (0.0,)
+        return (self._step * self._lost_steps / self.budget_s if self.budget_s else math.inf,)
 
     @property
     def parts(self) -> tuple[FeasibleSet, ...]:
@@ -154,7 +167,9 @@ class FeasibleSet:
             InvalidValue: The share is not a finite number of 0 or more.
             InfeasibleBudget: There is none.
         """
-        return FeasibleSet(self.sums, checked_share(share) * self.budget_s, unit=self._unit)
+        budget = checked_share(share) * self.budget_s
+        unit = unit_within(self.sums, budget, most_units(self.sums, GRID), self._unit)
+        return FeasibleSet(self.sums, budget, unit=unit)
 
     def smallest(self) -> tuple[float, Architecture]:
         """The smallest latency of any member and the member, without any grid."""
@@ -261,7 +276,9 @@ class FeasibleSet:
 
     def _ceil(self, seconds: Floats) -> Integers:
         """Grid steps, rounded up; more than any budget where there is no latency."""
-        return np.minimum(np.ceil(seconds / self._step - self._rounding), self._grid + 1).astype(np.int64)
+        with np.errstate(over="ignore"):  # far beyond a tiny budget
+            steps = np.ceil(seconds / self._step - self._rounding)
+        return np.minimum(steps, self._grid + 1).astype(np.int64)
 
     def _steps_within(self, share: float) -> int:
         """Grid steps of a share of the budget, at most all of them."""

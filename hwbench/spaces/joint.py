@@ -15,7 +15,7 @@ import numpy as np
 
 from hwbench.errors import InvalidValue
 from hwbench.spaces.budgets import Budget, PeakLimit, jointly_known, peaks_applied
-from hwbench.spaces.costs import Costs, cost_budgets, of_choices
+from hwbench.spaces.costs import Costs, cost_budgets, of_choices, unit_within
 from hwbench.spaces.feasible import GRID, FeasibleSet, Optimum, pick
 from hwbench.spaces.joint_answers import band_is_empty, infeasible
 from hwbench.spaces.joint_costs import JointCosts, stacked
@@ -83,7 +83,9 @@ class JointSet(FeasibleSet):
             InvalidValue: The share is not a finite number above 0.
         """
         tighter = JointSet.__new__(JointSet)
-        tighter._take([budget.scaled(share) for budget in self.budgets], self.peaks)
+        scaled = [budget.scaled(share) for budget in self.budgets]
+        units = [unit_within(one.sums, one.limit, GRID, one.unit) for one in scaled]
+        tighter._take([replace(one, unit=unit) for one, unit in zip(scaled, units, strict=True)], self.peaks)
         return tighter
 
     @property

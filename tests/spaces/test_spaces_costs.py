@@ -1,5 +1,6 @@
 """Choices of any kind with costs that add up: exact sets for Optuna studies that know nothing of networks."""
 
+import contextlib
 import itertools
 import math
 import subprocess
@@ -10,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 import optuna
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hwbench.errors import InfeasibleBudget, InvalidValue
@@ -136,6 +137,47 @@ def test_a_share_of_the_budget_is_that_of_brute_force(budget, share):
     rng = np.random.default_rng(0)
     if above:
         assert {total(costs, feasible.space.params(feasible.draw(rng, (share, 1.0)))) for _ in range(200)} == above
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    some_costs,
+    st.integers(1, 60),
+    st.sampled_from([0.0, 1e-320, 1e-300, 0.3, 1.5, 2.5]),
+    st.sampled_from([0.5, math.pi]),
+)
+@example({"a": {0: 0, 1: 1}, "b": {0: 0, 1: 1}}, 2, 0.0, math.pi)
+@example({"a": {0: 1, 1: 2.5}, "b": {0: 0, 1: 2.5}}, 2, 2.5, 1)
+@example({"a": {0: 18, 1: 21, 2: 30}}, 18, 1.5, 1)
+def test_a_share_has_what_a_set_of_that_budget_has(costs, budget, share, scale):
+    """Of the costs some are within that budget and not within the one before, or none is."""
+    costs = {name: {value: cost * scale for value, cost in row.items()} for name, row in costs.items()}
+    budget *= scale
+
+    def counted(make):
+        with contextlib.suppress(InfeasibleBudget):
+            made = make()
+            return made.count, made.error
+        return 0
+
+    if counted(lambda: FeasibleSet.of_costs(costs, budget)):
+        feasible = FeasibleSet.of_costs(costs, budget)
+        again = counted(lambda: FeasibleSet.of_costs(costs, share * budget))
+        assert counted(lambda: feasible.tightened(share)) == again
+        if share > 1:
+            joint = JointSet.of_named_costs({"kg": costs, "l": costs}, {"kg": budget, "l": budget})
+            larger = JointSet.of_named_costs({"kg": costs, "l": costs}, {"kg": share * budget, "l": share * budget})
+            assert (joint.tightened(share).count, joint.tightened(share).error) == (larger.count, larger.error)
+
+
+def test_no_room_is_no_error_of_sums_without_a_unit():
+    sums = cost_sums({"a": {0: 0.0, 1: math.pi}, "b": {0: 0.0, 1: math.e}})
+    nothing = FeasibleSet(sums, 0.0)
+    assert (nothing.count, nothing.error) == (1.0, (0.0,))
+    assert nothing.space.params(nothing.draw(np.random.default_rng(0))) == {"a": 0, "b": 0}
+    dearer = cost_sums({"a": {0: 1.0, 1: math.pi}})
+    with pytest.raises(InfeasibleBudget, match="budget 0: the smallest reachable sum is 1 "):
+        FeasibleSet(dearer, 0.0)
 
 
 @pytest.mark.parametrize("name", samplers.names())
