@@ -36,9 +36,10 @@ from hwbench.spaces.costs import (
 )
 from hwbench.spaces.optimum import GridCosts, Optimiser
 from hwbench.spaces.protocols import NetworkSums
+from hwbench.spaces.reachable import parts_within
 from hwbench.spaces.repair import nearest_within
-from hwbench.spaces.sums import CellSums, SpaceSums
-from hwbench.spaces.walk import Floats, Integers, after, on_inputs
+from hwbench.spaces.sums import SpaceSums
+from hwbench.spaces.walk import Floats, Integers
 from hwbench.specs import Architecture, BlockSpec, TensorSpec
 from hwbench.units import format_duration, rounded_up
 
@@ -236,29 +237,7 @@ class FeasibleSet:
 
     def reachable_parts(self) -> Iterator[tuple[BlockSpec, TensorSpec]]:
         """The blocks, on their inputs, that occur in at least one member within the budget."""
-        seen: set[tuple[BlockSpec, TensorSpec]] = set()
-        for cell in self.sums.cells:
-            for part in self._reachable_in(cell):
-                if part not in seen:
-                    seen.add(part)
-                    yield part
-
-    def _reachable_in(self, cell: CellSums) -> Iterator[tuple[BlockSpec, TensorSpec]]:
-        ahead, behind, ends = self.sums.ahead(cell), self.sums.behind(cell), self.space.ends.on(cell.cell.clip)
-        if behind[0][0] + ahead[0][0] <= self._most_s:
-            yield from on_inputs(ends.before(), cell.cell.clip)
-        for index, (axis, stage) in enumerate(zip(self.sums.axes, cell.stages)):
-            least = behind[index][:, None] + stage.seconds + ahead[index + 1][stage.out]
-            for row, number in np.argwhere(least <= self._most_s).tolist():
-                x, carried = stage.at(row)
-                move = axis.follow(self.space.family, axis.choices[number], x, carried)
-                if move is None:
-                    continue
-                blocks, carried = move
-                yield from on_inputs(blocks, x)
-                if index == len(self.sums.axes) - 1:
-                    x = after(blocks, x)
-                    yield from on_inputs(ends.behind(carried.choice, x, self.sums.num_classes), x)
+        return parts_within(self.sums, self._most_s)
 
     @property
     def _lost_steps(self) -> int:

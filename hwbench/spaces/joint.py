@@ -24,6 +24,7 @@ from hwbench.spaces.joint_optimum import ROUNDING, JointProblem
 from hwbench.spaces.joint_shares import any_within, smallest_share
 from hwbench.spaces.optimum import BestChoices
 from hwbench.spaces.protocols import NetworkSums
+from hwbench.spaces.reachable import parts_within
 from hwbench.spaces.repair import size_distances, stage_distances
 from hwbench.spaces.sums import SpaceSums
 from hwbench.spaces.walk import Floats
@@ -175,9 +176,9 @@ class JointSet(FeasibleSet):
 
     def reachable_parts(self) -> Iterator[tuple[BlockSpec, TensorSpec]]:
         """The blocks, on their inputs, that occur in members of each budget by itself."""
-        alone = [FeasibleSet(budget.sums, budget.limit) for budget in self._filtered]
-        others = [set(one.reachable_parts()) for one in alone[1:]]
-        return (part for part in alone[0].reachable_parts() if all(part in parts for parts in others))
+        first, *others = (parts_within(one.sums, one.limit * (1 + ROUNDING)) for one in self._filtered)
+        sets = [set(parts) for parts in others]
+        return (part for part in first if all(part in parts for parts in sets))
 
     @cached_property
     def _filtered(self) -> list[Budget]:

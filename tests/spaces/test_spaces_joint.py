@@ -174,6 +174,35 @@ def test_the_smallest_share_is_that_of_brute_force_to_a_thousandth(case):
     assert max(case.shares(member)) == pytest.approx(seconds / feasible.budget_s)
 
 
+@settings(max_examples=25, deadline=None)
+@given(cases)
+def test_reachable_parts_are_those_of_the_members_of_each_budget(case):
+    feasible = joint(case)
+    if feasible is None:
+        return
+    parts, blocks = list(feasible.reachable_parts()), located_blocks(case.space)
+    lower = [a for a in blocks if case.heights[a] <= case.peak.limit]
+    by_budget = [
+        {part for a in lower if totals[a] <= limit for part in blocks[a]}
+        for totals, limit in zip(case.totals, case.limits)
+    ]
+    assert len(parts) == len(set(parts))
+    assert set(parts) == set.intersection(*by_budget)
+
+
+def test_budgets_with_room_for_one_network_have_its_parts():
+    """The grid of one budget by itself would lose it."""
+    fixed = {"depth": (2,), "width": (8,), "expansion": (1.0,), "kernel": (((3, 3, 3),),), "se": (0.0,)}
+    stages = tuple(Stage.of({**fixed, "act": ("relu",)}, stride=stride) for stride in (1, 2))
+    space = StagedSpace("one", frames=(2,), resolution=(32,), family=X3d(), ends=X3D_ENDS, stages=stages)
+    sums = [SpaceSums.of(space, lambda b, x, s=s: number_of(b, x, s, whole=False), num_classes=4) for s in (0, 1)]
+    for room in (1.0, 1.00001):
+        feasible = JointSet([Budget(f"b{k}", one.smallest()[0] * room, one) for k, one in enumerate(sums)])
+        assert feasible.count == 1
+        (blocks,) = located_blocks(space).values()
+        assert set(feasible.reachable_parts()) == set(blocks)
+
+
 @settings(max_examples=40, deadline=None)
 @given(cases, st.floats(0.01, 0.2))
 @example(case_of_one_network_that_costs_what_is_typed(), 0.125)
