@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hwbench.errors import InfeasibleBudget
+from hwbench.errors import InfeasibleBudget, InvalidValue
 from hwbench.spaces.feasible import FeasibleSet, Optimum, pick
 from hwbench.spaces.limits import Limits
 from hwbench.spaces.protocols import NetworkSet, NetworkSums, SearchedSpace
@@ -126,15 +126,16 @@ class UnionSet:
 
         Raises:
             InfeasibleBudget: No member is within that share.
+            InvalidValue: Some are, but none of them has a finite score.
         """
-        optima, reasons = list[Optimum](), list[InfeasibleBudget]()
+        optima, reasons = list[Optimum](), list[InfeasibleBudget | InvalidValue]()
         for one in self.sets.values():
             try:
                 optima.append(one.best(scores, within))
-            except InfeasibleBudget as reason:
+            except (InfeasibleBudget, InvalidValue) as reason:
                 reasons.append(reason)
         if not optima:
-            raise reasons[0]
+            raise next((one for one in reasons if isinstance(one, InvalidValue)), reasons[0])
         return max(optima, key=lambda optimum: optimum.score)
 
     def repair(self, architecture: Architecture) -> Architecture:

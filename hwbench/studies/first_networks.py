@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwbench.errors import InfeasibleBudget
+from hwbench.errors import InfeasibleBudget, InvalidValue
 from hwbench.spaces.protocols import NetworkSet, NetworkSums
 from hwbench.specs import Architecture
 from hwbench.studies.earlier import EarlierTrainings
@@ -41,7 +41,10 @@ def first_networks(
     largest = sets[-1]
     parts = largest.parts if len(largest.parts) > 1 else ()
     if scores is not None:
-        optima = [*_optima(sets, scores), *(one.best(scores).architecture for one in parts)]
+        optima = _optima(sets, scores)
+        for one in parts:
+            with contextlib.suppress(InvalidValue):  # none of its networks has a score
+                optima.append(one.best(scores).architecture)
         return list(dict.fromkeys([*optima, *known]))
     if settings.sampler == DRAWS_ONLY:
         return known

@@ -158,6 +158,28 @@ def test_a_space_without_a_network_within_is_left_out_and_named(small):
     assert small.set(2 * least[second]).tightened(0.6).counts.keys() == {"first", "second"}
 
 
+def test_the_best_is_that_of_the_spaces_whose_networks_have_a_score(small):
+    def nothing(block, x):
+        raise NotMeasured("no score")
+
+    feasible, scores = small.set(small.budget(0.7)), small.scores(5)
+    none = tuple(SpaceSums.of(space, nothing, num_classes=4) for space in small.union.members)
+    for lacking in (0, 1):
+        members = [unscored if at == lacking else scores.members[at] for at, unscored in enumerate(none)]
+        other = feasible.parts[1 - lacking]
+        assert feasible.best(UnionSums(small.union, tuple(members))) == other.best(scores)
+    with pytest.raises(InvalidValue, match="no network of space 'first' has a finite score"):
+        feasible.best(UnionSums(small.union, none))
+    with pytest.raises(InfeasibleBudget, match="no network of space 'first' takes at most 1% of"):
+        feasible.best(UnionSums(small.union, none), within=0.01)
+    least = [one.smallest()[0] for one in small.sums]
+    slow, fast = np.argsort(least)[::-1]
+    flipped = SpaceUnion((small.union.members[slow], small.union.members[fast]))
+    feasible = UnionSet(flipped, [Limits((Budget("cost", 2 * max(least), small.sums[at]),)) for at in (slow, fast)])
+    with pytest.raises(InvalidValue, match=f"no network of space {flipped.members[1].name!r} has a finite score"):
+        feasible.best(UnionSums(flipped, none), within=sum(least) / 2 / feasible.budget_s)
+
+
 def test_where_no_space_has_a_network_the_nearest_budget_is_named(small):
     smallest = min(small.totals.values())
     with pytest.raises(InfeasibleBudget, match="no network of any of the spaces first,second") as told:

@@ -11,7 +11,7 @@ import hwbench
 import hwbench.api.search
 from hwbench import Listener, SearchRequest
 from hwbench.cli.main import main
-from hwbench.errors import InfeasibleBudget, InvalidValue, UnknownName
+from hwbench.errors import InfeasibleBudget, InvalidValue, NotMeasured, UnknownName
 from hwbench.latency import AdditivePredictor, LatencyTable, table_path, with_own_networks
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.store import MeasurementStore
@@ -28,10 +28,12 @@ from hwbench.studies.confirmation import Confirmation
 from hwbench.studies.evaluators.base import Context
 from hwbench.studies.evaluators.entropy import Entropy
 from hwbench.studies.fidelities import FULL, ScoreObservation
+from hwbench.studies.first_networks import first_networks
 from hwbench.studies.latencies import choices_digest, space_latencies
 from hwbench.studies.posterior import Posterior
 from hwbench.studies.posterior_union import UnionLayout, layout_of
 from hwbench.studies.sampler import FeasibleSampler, samplers
+from hwbench.studies.settings import Settings
 from hwbench.studies.thompson import Thompson
 from hwbench.testing.fakes import FakeDevice
 from hwbench.testing.listeners import Keeper
@@ -222,6 +224,20 @@ def test_a_study_begins_with_networks_of_each_space(workspace):
     assert not {0, 1, 2, 3} & set(result.course.draws)
     drawn = ask(workspace, evaluator="deep-and-slow", trials=4, sampler="random", study="drawn")
     assert drawn.course.draws == (0, 1, 2, 3)
+
+
+def test_a_space_without_scores_has_no_best_network_to_begin_with(feasible, union):
+    def score(block, x):
+        if block.kind in own:
+            raise NotMeasured("no score")
+        return 1.0
+
+    kinds = [{block.kind for block, _ in feasible.sets[one].reachable_parts()} for one in NAMES]
+    own = kinds[1] - kinds[0]
+    assert own
+    scores = sums_over(union, score, num_classes=CLASSES)
+    settings = Settings(union.name, "", "", "int8", 0.3, CLASSES)
+    assert {one.space for one in first_networks([feasible], settings, scores)} == {NAMES[0]}
 
 
 def test_an_edited_space_of_the_list_is_another_study(workspace):
