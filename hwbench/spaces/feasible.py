@@ -316,7 +316,7 @@ class FeasibleSet:
                 f"{enough:.7g} is enough",
                 enough / self.budget_s if self.budget_s else math.inf,
             )
-        enough = smallest if self._unit is not None else smallest * GRID / (GRID - self._lost_steps)
+        enough = smallest if self._unit is not None else self._beyond_grid(smallest)
         enough_ms = math.ceil(enough * 1e6) / 1e3
         known = "" if not self.sums.missing else f" among the {self.sums.coverage:.1%} of it that is measured"
         return InfeasibleBudget(
@@ -333,7 +333,11 @@ class FeasibleSet:
         typed = rounded_up(smallest, 7)
         if common_unit(self.sums, typed, most_units(self.sums, GRID)) is not None:
             return typed
-        return rounded_up(smallest * GRID / (GRID - self._lost_steps), 7)
+        return rounded_up(self._beyond_grid(smallest), 7)
+
+    def _beyond_grid(self, smallest: float) -> float:
+        """A budget on whose grid a member with the smallest sum is counted, whatever rounding up costs it."""
+        return self._origin + (smallest - self._origin) * GRID / (GRID - self._lost_steps)
 
 
 def pick(weights: Floats, rng: np.random.Generator) -> int:

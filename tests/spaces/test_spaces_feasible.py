@@ -20,6 +20,7 @@ from hwbench.spaces.space import StagedSpace
 from hwbench.spaces.stages import Stage
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, BlockSpec, TensorSpec
+from hwbench.units import parse_duration
 from hwbench.workspace import shipped
 
 
@@ -285,6 +286,25 @@ def test_an_impossible_budget_names_the_smallest_reachable_latency_and_that_is_e
     assert seconds <= named < seconds * 1.001 + 1e-6
     assert FeasibleSet(sums, named).count >= 1
     assert caught.value.exit_status == 4
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.9, 0.95, 0.99, 0.999])
+def test_what_is_named_is_enough_for_one_network_far_above_a_negative_constant(share):
+    stage = x3d_stage((1,), (8,), (1.0,), (((3, 3, 3),),), (0.0,), ("relu",), 2)
+    stem = X3dStemChoice(8, ((1, 3, 3), (5, 1, 1)), "relu")
+    space = x3d_space("one", (2,), (16,), stem, (stage,) * 4, Head(16, "relu"))
+    for salt in range(20):
+
+        def number(block, x, salt=salt):
+            return number_of(block, x, salt, whole=False) * 1e-3
+
+        plain = SpaceSums.of(space, number, num_classes=4)
+        sums = SpaceSums.of(space, number, num_classes=4, constant=-share * plain.smallest()[0])
+        with pytest.raises(InfeasibleBudget, match="smallest reachable latency is") as caught:
+            FeasibleSet(sums, sums.smallest()[0] * 0.9)
+        named = parse_duration(str(caught.value).rpartition("--budget ")[2])
+        assert FeasibleSet(sums, named).count == 1
+        assert named <= sums.smallest()[0] + plain.smallest()[0] * 7 / GRID + 1e-6
 
 
 def test_an_empty_band_is_said():
