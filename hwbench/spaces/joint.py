@@ -144,12 +144,12 @@ class JointSet(FeasibleSet):
             InvalidValue: Some are, but none of them has a finite score; or scores of costs are of other choices.
         """
         scores = of_choices(scores.of_space(self.space.name), self.space)
-        bases = np.array([cell.base for cell in scores.cells])
+        bases = _above_least(np.array([cell.base for cell in scores.cells]))
         seconds = [
             stacked([cell.stages[number].seconds for cell in scores.cells], -np.inf)
             for number in range(len(self._joint_costs.stages))
         ]
-        gains = [np.where(np.isposinf(stage), -np.inf, stage) for stage in seconds]  # infinity: without a score
+        gains = [_above_least(np.where(np.isposinf(stage), -np.inf, stage)) for stage in seconds]  # inf: no score
         shares = np.full(len(self.budgets), within)
         member = JointProblem(self._joint_costs, shares, bases, gains).solve()
         if member is None:
@@ -213,3 +213,9 @@ class JointSet(FeasibleSet):
         bases = -size_distances(self.sums, proposal) - _TIE * costs.least.mean(axis=1)
         away = [stage_distances(self.sums, number, proposal) for number in range(len(self.sums.axes))]
         return bases, [-steps - _TIE * stage.mean(axis=0) for steps, stage in zip(away, costs.stages)]
+
+
+def _above_least(scores: Floats) -> Floats:
+    """Scores beyond the least finite one: what all have alike would hide what they differ by in rounding."""
+    finite = scores[np.isfinite(scores)]
+    return scores - finite.min() if finite.size else scores

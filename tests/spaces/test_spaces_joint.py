@@ -326,6 +326,14 @@ def test_the_best_score_is_exact_whatever_the_scale_of_the_scores(scale):
         assert found == pytest.approx(most, rel=1e-10, abs=0)
 
 
+@pytest.mark.parametrize("offset", [1e11, 1e12, -1e12])
+def test_what_all_values_of_a_choice_score_alike_hides_no_gain(offset):
+    costs = {name: {0: 0, 1: 1} for name in "abc"}
+    scores = {"a": {0: offset, 1: offset + 1}, "b": {0: 0, 1: 5}, "c": {0: 0, 1: 3}}
+    best = JointSet.of_named_costs({"kg": costs, "l": costs}, {"kg": 2, "l": 2}).best(cost_sums(scores))
+    assert best.score - offset == 8
+
+
 def test_whole_costs_are_answered_with_whole_budgets():
     """More of one budget is the least that some member takes, and more of all is enough."""
     rows = {"a": {1: 0, 2: 2, 3: 3}, "b": {1: 1, 2: 0, 3: 4}}
