@@ -14,13 +14,18 @@ import errno
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+import stat
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import IO
 
 from hwbench.durable import make_folder, sync_folder
 from hwbench.errors import UnknownName, WorkspaceError
+from hwbench.locks import try_flock
 from hwbench.ownership import check_above, check_own, keep_to_us, make_closed_folder
 from hwbench.registry import suggest
 
@@ -32,10 +37,16 @@ TRAINED = ".trained.csv"
 NO_TRAININGS = "none"
 # What a workspace must keep to its owner. The last two hold what is run, and the numbers of processes that are ended.
 _OWN = (".", *PARTS[:3], STATE, f"{STATE}/cache", f"{STATE}/labs")
-# What a new workspace keeps out of git, as the checkout does: working state, runs, and times of this machine.
-_GITIGNORE = f"{STATE}/\nruns/\n# measured on this machine\nprofiles/local/*.csv\n"
+# What a new workspace keeps out of git, as the checkout does: working state, runs, times of this machine, and what a
+# killed command leaves.
+_GITIGNORE = f"{STATE}/\nruns/\n# measured on this machine\nprofiles/local/*.csv\n# left by a killed command\n.*.tmp\n"
 # The longest name of a file on Linux and macOS.
 NAME_BYTES = 255
+# As ``temporary_beside`` names them.
+_TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
+_ENDING_BYTES = len(".0123456789abcdef.tmp")
+# A file is written in seconds: one that is older is of no process that writes, however clocks differ.
+_STALE_S = 24 * 3600
 # Linux follows no more, either.
 _MOST_LINKS = 40
 # Folders in which Linux and macOS list the open files of a process.
@@ -315,8 +326,11 @@ def temporary_beside(path: Path) -> Path:
     The number of a process does not do: containers on one volume have the same ones. Of a long name the end is left
     out.
     """
-    ending = f".{secrets.token_hex(8)}.tmp"
-    return path.with_name(f".{cut_name(path.name, NAME_BYTES - 1 - len(ending))}{ending}")
+    return path.with_name(f".{_cut_for_temporary(path.name)}.{secrets.token_hex(8)}.tmp")
+
+
+def _cut_for_temporary(name: str) -> str:
+    return cut_name(name, NAME_BYTES - 1 - _ENDING_BYTES)
 
 
 def cut_name(name: str, most_bytes: int) -> str:
@@ -329,7 +343,8 @@ def cut_name(name: str, most_bytes: int) -> str:
 def write_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Writes a file so that a crash or a power cut leaves either the old bytes or the new ones.
 
-    When this returns, the new ones are on the disk.
+    When this returns, the new ones are on the disk. What killed processes left of the same file is removed, where it
+    lay there when this process first wrote into the folder.
 
     Args:
         path: The file; its folder is made where it is missing. A symbolic link is replaced, and what it leads to stays:
@@ -341,18 +356,68 @@ def write_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
         WorkspaceError: No rights or no room, or a directory, a device, a pipe or an open file is there.
     """
     _refuse_others(path)
-    temporary = temporary_beside(path)
     with writing(path):
         make_folder(path.parent)
+        _remove_left(_leftovers_at_first(path.parent.absolute()), path.name)
+        with _locked_temporary(path, mode) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(file.name, path)
+        sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def _locked_temporary(path: Path, mode: int) -> Iterator[IO[bytes]]:
+    """A new ``temporary_beside`` a file, locked while it is open; goes with the block, unless it was renamed."""
+    while True:
+        temporary = temporary_beside(path)
         try:
             with open(temporary, "xb", opener=partial(os.open, mode=mode)) as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            sync_folder(path.parent)
+                # Another process may remove what is left between the making of the file and its lock.
+                if try_flock(file.fileno()) is not False and temporary.exists():
+                    yield file
+                    return
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
+    """Removes what killed processes left of files of these names that ``write_bytes`` was writing into a folder.
+
+    A process holds a lock on what it writes. Where the file system has no locks, what is left goes after a day. What
+    cannot be removed stays.
+    """
+    leftovers = _leftovers(folder)
+    for name in names:
+        _remove_left(leftovers, name)
+
+
+def _leftovers(folder: Path) -> Mapping[str, Sequence[Path]]:
+    """The temporary files in a folder by the name of the file, cut, whose place they were to take."""
+    leftovers: dict[str, list[Path]] = defaultdict(list)
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if match := _TEMPORARY.fullmatch(entry.name):
+                leftovers[match[1]].append(Path(entry.path))
+    return dict(leftovers)
+
+
+# A cache may have 10,000 files: a process looks through a folder once, and not each time that it writes there.
+_leftovers_at_first = lru_cache(maxsize=1024)(_leftovers)
+
+
+def _remove_left(leftovers: Mapping[str, Sequence[Path]], name: str) -> None:
+    """Removes the temporary files for the file of a name that are of this user, and of no process any more."""
+    for temporary in leftovers.get(_cut_for_temporary(name), ()):
+        with contextlib.suppress(OSError):  # it took its place, or another process is faster
+            state = temporary.lstat()
+            if state.st_uid != os.geteuid() or not stat.S_ISREG(state.st_mode):
+                continue
+            with temporary.open("r+b") as file:
+                is_free = try_flock(file.fileno())
+                if is_free or (is_free is None and time.time() - state.st_mtime > _STALE_S):
+                    temporary.unlink()
 
 
 def check_writable(path: Path) -> None:

@@ -39,6 +39,7 @@ NEIGHBOURS = {
     ("ownership", "errors"): "what somebody else can change is a WorkspaceError",
     ("workspace", "ownership"): "a workspace that somebody else can change is refused",
     ("workspace", "durable"): "what was written is on the disk, in a folder that is, too",
+    ("workspace", "locks"): "a running process locks what it writes: what is left by killed ones is told from it",
     ("workspace", "registry"): "unknown spaces, devices and cards are answered with the nearest known ones",
     ("room", "units"): "a limit is a size",
     ("room", "locks"): "a running process locks what it uses",

@@ -14,7 +14,7 @@ from hwbench.training.description import RUN, read_description
 from hwbench.training.log import METRICS, is_log
 from hwbench.training.state import RESUME, STEP, holds_state, remove_states
 from hwbench.training.tensorboard import FOLDER as TENSORBOARD
-from hwbench.workspace import writing
+from hwbench.workspace import remove_leftovers, writing
 
 CHECKPOINT = "checkpoint.pt"
 # What the scores of the validation videos are worth, by all measures.
@@ -49,7 +49,11 @@ def check_folder(run_dir: Path, *, fresh: bool = False) -> None:
 
 
 def start_over(run_dir: Path) -> None:
-    """Removes the files of a run, and nothing else in its folder; the description, which tells them, goes last."""
+    """Removes the files of a run, and what killed processes left of them; the description, which tells them, goes last.
+
+    Nothing else in the folder is removed.
+    """
+    remove_leftovers(run_dir, (CHECKPOINT, *_REPLACED, RESUME))
     for name in (CHECKPOINT, METRICS, SCORES, REPORT):
         (run_dir / name).unlink(missing_ok=True)
     shutil.rmtree(run_dir / TENSORBOARD, ignore_errors=True)

@@ -34,6 +34,8 @@ from hwbench.workspace import write_bytes, writing
 
 RESUME = "resume.pt"
 STEP = "resume-step.pt"
+# Where the second is written before it has its name.
+_STEP_TEMPORARY = f".{STEP}.tmp"
 # Holds in any folder and for any command: a damaged state tells no run, and ``--fresh`` is of ``train`` alone.
 _ANEW = "move it away, and the same command begins anew"
 # What is no fact of a run where it is this.
@@ -293,7 +295,7 @@ class Resume:
         if durable:
             write_bytes(self._folder / RESUME, buffer.getvalue())
         else:
-            _replace(self._folder / STEP, buffer.getbuffer())
+            _write_step(self._folder, buffer.getbuffer())
         self._last_s = time.monotonic()
         self._cost_s = self._last_s - start
 
@@ -314,8 +316,8 @@ def holds_state(folder: Path) -> bool:
 
 
 def remove_states(folder: Path) -> None:
-    """Removes what a run would go on from; it is gone from the disk, too."""
-    names = [name for name in (STEP, RESUME) if (folder / name).exists()]
+    """Removes what a run would go on from, and what a killed process left of it; it is gone from the disk, too."""
+    names = [name for name in (STEP, RESUME, _STEP_TEMPORARY) if (folder / name).exists()]
     for name in names:
         (folder / name).unlink(missing_ok=True)
     if names:
@@ -379,10 +381,10 @@ def _shown(facts: Mapping[str, Any], name: str) -> str:
     return str(facts.get(name, _UNSAID.get(name, getattr(Recipe, name, "none"))))
 
 
-def _replace(path: Path, data: memoryview) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
+def _write_step(folder: Path, data: memoryview) -> None:
+    path, temporary = folder / STEP, folder / _STEP_TEMPORARY
     with writing(path):
-        make_folder(path.parent)
+        make_folder(folder)
         try:
             temporary.write_bytes(data)
             temporary.replace(path)

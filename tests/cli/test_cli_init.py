@@ -73,6 +73,7 @@ def test_what_is_of_this_machine_stays_out_of_git(tmp_path, capsys):
         "runs/a/checkpoint.pt",
         f"profiles/local/{table}",
         f"profiles/s9/{table}",
+        f"profiles/s9/.{table}.0123456789abcdef.tmp",
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).touch()
@@ -83,6 +84,7 @@ def test_what_is_of_this_machine_stays_out_of_git(tmp_path, capsys):
     assert f"profiles/s9/{table}" in listed
     assert "profiles/local/device.toml" in listed
     assert not [name for name in listed if name.startswith((".hwbench", "runs")) or name == f"profiles/local/{table}"]
+    assert not [name for name in listed if name.endswith(".tmp")]
 
 
 def test_a_gitignore_that_is_there_is_left_as_it_is(tmp_path, capsys):

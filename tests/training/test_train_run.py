@@ -44,7 +44,7 @@ from hwbench.training.description import RunDescription, read_description, write
 from hwbench.training.loop import fingerprint
 from hwbench.training.run_lock import is_trained_now
 from hwbench.training.state import RESUME, STEP, begun_in, check_same_run
-from hwbench.workspace import Workspace
+from hwbench.workspace import Workspace, temporary_beside
 
 NETWORK = Network(
     "x3d-tiny:test",
@@ -112,6 +112,21 @@ def test_a_run_ends_in_a_checkpoint_and_is_not_run_twice(workspace: Workspace, t
     assert (scores.top1, scores.top5) == (stored.metrics["top1"], stored.metrics["top5"])
     start_over(folder)
     assert [p.name for p in folder.iterdir()] == [".lock"]
+
+
+def test_a_run_that_starts_over_removes_what_killed_processes_left_of_its_files(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "run.json").write_text("{}")
+    of_others = temporary_beside(folder / "mine.pt")
+    of_others.touch()
+    for name in (CHECKPOINT, RESUME, "run.json", "metrics.jsonl", "scores.json", "scores.npz"):
+        code = "import os, sys; from pathlib import Path; from hwbench.workspace import write_bytes; "
+        code += "os.fsync = lambda _: os.kill(os.getpid(), 9); write_bytes(Path(sys.argv[1]), b'half')"
+        assert subprocess.run([sys.executable, "-c", code, folder / name], check=False).returncode == -9
+    (folder / f".{STEP}.tmp").write_bytes(b"half")  # as a process leaves it that is killed while it writes a step
+    start_over(folder)
+    assert [*folder.iterdir()] == [of_others]
 
 
 def test_a_damaged_checkpoint_is_said_to_start_over_where_it_is_let(workspace: Workspace, tmp_path: Path) -> None:
