@@ -168,7 +168,7 @@ def _fetch(workspace: Workspace, name: str, listener: Listener) -> FetchedWeight
         listener.progress(StageProgress(stage, round(done / 1e6), megabytes, note="MB"))
 
     got = fetch_weights(workspace, name, tell)
-    if got.fetched and not got.pinned:
+    if got.first_use:
         listener.say(
             f"{got.path}: the card names no SHA-256; this file is taken on first use, and only {got.sha256} from now on"
         )

@@ -69,6 +69,8 @@ class FetchedWeights:
         source: Where it came from.
         pinned: The card names the digest; else it is that of the first fetch.
         fetched: It was fetched now; else it was there.
+        first_use: Its digest is believed from now on, as the card names none, and none was kept; also of a file that a
+            killed fetch brought.
     """
 
     path: Path
@@ -77,6 +79,7 @@ class FetchedWeights:
     source: str
     pinned: bool
     fetched: bool
+    first_use: bool
 
 
 def weights_of(workspace: Workspace, name: str) -> Weights:
@@ -136,8 +139,8 @@ def fetch_weights(workspace: Workspace, name: str, progress: Progress | None = N
         fetched = not path.is_file()
         if fetched:
             _fetch(source, path, part, weights, progress)
-        sha256 = _checked(path, weights)
-        return FetchedWeights(path, sha256, path.stat().st_size, source, bool(weights.sha256), fetched)
+        sha256, first_use = _checked(path, weights)
+        return FetchedWeights(path, sha256, path.stat().st_size, source, bool(weights.sha256), fetched, first_use)
 
 
 def mirrored(url: str) -> str:
@@ -300,8 +303,8 @@ def _copy(source: Path, part: Path, url: str) -> None:
         shutil.copyfile(source, part)
 
 
-def _checked(path: Path, weights: Weights) -> str:
-    """The digest of a kept file, which is the one it should have."""
+def _checked(path: Path, weights: Weights) -> tuple[str, bool]:
+    """The digest of a kept file, which is the one it should have, and whether it is believed on first use."""
     sha256, beside = _sha256(path), _digest_beside(path)
     expected = weights.sha256
     if not expected:
@@ -314,7 +317,7 @@ def _checked(path: Path, weights: Weights) -> str:
         )
     if not expected:
         write_text(beside, f"{sha256}  {path.name}\n", 0o644)
-    return sha256
+    return sha256, not expected
 
 
 def _digest_beside(path: Path) -> Path:

@@ -256,6 +256,26 @@ def test_a_fetch_that_was_killed_goes_on(workspace: Workspace, server: Server) -
     assert re.fullmatch(r"bytes=[1-9]\d*-", server.asked[-1])
 
 
+def test_a_digest_that_a_killed_fetch_did_not_write_is_said_to_be_taken_on_first_use(
+    workspace: Workspace, server: Server
+) -> None:
+    code = "import os, sys; from hwbench.cli.main import main; from hwbench.spaces import downloads; "
+    code += "downloads._checked = lambda *_: os.kill(os.getpid(), 9); main(sys.argv[1:])"
+    command = [sys.executable, "-c", code, "zoo", "get", "x3d-xs"]
+    assert subprocess.run(command, cwd=workspace.root, stderr=subprocess.DEVNULL, check=False).returncode == -9
+    kept = stored_weights(workspace, "x3d-xs")
+    assert {path.name for path in kept.parent.iterdir()} == {kept.name, ".lock"}
+    told: list[str] = []
+    request = hwbench.GetWeightsRequest(name="x3d-xs")
+    first = hwbench.get_weights(request, Heard(told), workspace=workspace)
+    second = hwbench.get_weights(request, Heard(told), workspace=workspace)
+    assert (first.fetched, second.fetched) == (False, False)
+    (said,) = told
+    assert said.endswith(
+        f"the card names no SHA-256; this file is taken on first use, and only {first.sha256} from now on"
+    )
+
+
 def test_a_digest_in_the_card_is_held(workspace: Workspace, server: Server) -> None:
     pin(workspace, hashlib.sha256(DATA).hexdigest())
     assert fetch_weights(workspace, "x3d-xs").pinned
