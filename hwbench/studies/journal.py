@@ -196,17 +196,27 @@ def runs_again(trial: FrozenTrial) -> bool:
 def _reclaim(study: Study, num_choices: int) -> None:
     """Closes trials that an ended process left open, and queues networks that were chosen but never scored.
 
-    A trial that was queued and ended among its choices is queued with all of them; the sampler repeats any other one.
+    They go before what waits, which is queued again behind them: Optuna takes waiting trials by their numbers. A trial
+    that was queued and ended among its choices is queued with all of them; the sampler repeats any other one.
     """
     close_open_trials(study)
     trials = study.get_trials(deepcopy=False)
-    queued = [t.system_attrs.get(FIXED_PARAMS) for t in trials if t.state is TrialState.WAITING]
-    settled = queued + [t.params for t in finished_trials(study)]
+    waiting = [t for t in trials if t.state is TrialState.WAITING and FIXED_PARAMS in t.system_attrs]
+    queued = [t.system_attrs[FIXED_PARAMS] for t in waiting]
+    settled = [t.params for t in finished_trials(study)]
+    interrupted: list[dict[str, Any]] = []
     for trial in trials:
         chosen = trial.params if len(trial.params) == num_choices else trial.system_attrs.get(FIXED_PARAMS)
-        if trial.state is TrialState.FAIL and chosen is not None and chosen not in settled:
-            study.enqueue_trial(chosen)
-            settled.append(chosen)
+        if trial.state is TrialState.FAIL and chosen is not None and chosen not in [*settled, *interrupted]:
+            interrupted.append(chosen)
+    first = [*interrupted, *(choices for choices in queued if choices not in interrupted)]
+    if first == queued:
+        return
+    for trial in waiting:  # it begins before it is closed: a copy of the study (Optuna's) needs the time of that
+        study._storage.set_trial_state_values(trial._trial_id, state=TrialState.RUNNING)
+    close_open_trials(study)
+    for choices in first:
+        study.enqueue_trial(choices)
 
 
 def close_open_trials(study: Study) -> None:

@@ -296,6 +296,31 @@ def test_a_queued_network_survives_whatever_ends_the_search(
     assert {one.architecture for one in result.history} == {one.architecture for one in whole.history}
 
 
+@pytest.mark.parametrize("ended", [(1,), (2,), (1, 2, 2)])
+def test_an_interrupted_study_tries_what_it_would_have_in_the_same_order(optima, make_search, ended):
+    class Stop(SearchWatch):
+        def __init__(self, evaluation):
+            self.left = evaluation
+
+        def evaluated(self, candidate):
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+
+    def thompson(search, evaluation=0):
+        return replace(search, settings=replace(search.settings, sampler="thompson"), watch=Stop(evaluation))
+
+    whole = thompson(make_search("whole", budget_s=7e-3)).run(trials=12, measure=1)
+    for evaluation in ended:
+        with pytest.raises(KeyboardInterrupt):
+            thompson(optima(), evaluation).run(trials=12, measure=1)
+    result = thompson(optima()).run(trials=12, measure=1)
+    assert [one.architecture for one in result.history] == [one.architecture for one in whole.history]
+    queued = [trial for trial in stored_trials(optima()) if "fixed_params" in trial.system_attrs]
+    assert sum(trial.state is TrialState.COMPLETE for trial in queued) == 6
+    assert all(trial.datetime_start for trial in queued)
+
+
 def test_a_study_of_before_does_not_get_its_first_networks_again(optima):
     search = optima()
     search.run(trials=2, measure=1)
