@@ -43,7 +43,7 @@ def open_study(
     own messages are off meanwhile.
 
     Args:
-        folder: Of the study; its name is that of the study.
+        folder: Of the study; its name is that of the study, but for a journal that was renamed or copied with it.
         settings: What is searched for.
         sampler: Proposes networks; None: nobody asks for any.
         num_choices: Of the space.
@@ -142,9 +142,34 @@ class _Journal(JournalFileBackend):
 
 
 def _load(storage: BaseStorage, name: str, settings: Settings, sampler: optuna.samplers.BaseSampler | None) -> Study:
-    if _holds(storage, name):  # else Optuna writes before it looks
-        return optuna.load_study(study_name=name, storage=storage, sampler=sampler)
+    if (study := load_kept(storage, name, sampler)) is not None:  # else Optuna writes before it looks
+        return study
     return optuna.create_study(study_name=name, storage=storage, sampler=sampler, directions=settings.directions)
+
+
+def load_kept(storage: BaseStorage, name: str, sampler: optuna.samplers.BaseSampler | None = None) -> Study | None:
+    """The study of a folder; None: the storage holds none.
+
+    The one study of a journal is that of its folder, whatever both are called: who renames or copies a folder goes on
+    with what it holds.
+
+    Args:
+        storage: Holds the trials.
+        name: Of the folder.
+        sampler: Proposes networks; None: nobody asks for any.
+
+    Raises:
+        InvalidFile: A journal holds several studies, and none of that name.
+    """
+    names = [study.study_name for study in storage.get_all_studies()]
+    if name not in names and isinstance(storage, JournalStorage) and names:
+        if len(names) > 1:
+            raise InvalidFile(
+                f"study {name!r}: the journal in its folder holds {' and '.join(map(repr, names))}, and none of that "
+                "name; give the folder one of these names, or choose another name with --study"
+            )
+        name = names[0]
+    return optuna.load_study(study_name=name, storage=storage, sampler=sampler) if name in names else None
 
 
 @contextmanager

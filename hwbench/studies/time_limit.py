@@ -8,12 +8,11 @@ from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
-import optuna
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from hwbench.studies.dashboard import opened_for_reading
-from hwbench.studies.journal import finished_trials
+from hwbench.studies.journal import finished_trials, load_kept
 from hwbench.studies.storage import StudyStorage
 
 # A trial takes at least this: clocks are coarse.
@@ -112,7 +111,8 @@ def is_timed(folder: Path, storage: StudyStorage | None, known: Container[str] =
         WorkspaceError: The storage cannot be reached.
     """
     with opened_for_reading(folder, storage) as opened:
-        return bool(evaluated_trials(optuna.load_study(study_name=folder.name, storage=opened), known))
+        study = load_kept(opened, folder.name)
+        return study is not None and bool(evaluated_trials(study, known))
 
 
 def _mean_s(trials: list[FrozenTrial]) -> float:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import optuna
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.study import Study
@@ -20,7 +19,7 @@ from hwbench.spaces.protocols import NetworkSet, NetworkSums
 from hwbench.specs import Architecture
 from hwbench.studies.candidates import Candidate
 from hwbench.studies.evaluations import Assignment, Died, Evaluations, GaveUp, JudgedEvaluations
-from hwbench.studies.journal import UNSCORED, Unlocked, close_open_trials, damage_told, finished_trials
+from hwbench.studies.journal import UNSCORED, Unlocked, close_open_trials, damage_told, finished_trials, load_kept
 from hwbench.studies.latencies import WorstLatency
 from hwbench.studies.pruning import PREDICTED, Pruning, rungs
 from hwbench.studies.settings import Settings
@@ -315,7 +314,8 @@ def stored_rung_scores(folder: Path) -> list[RungScore]:
         raise InvalidFile(f"{path}: no such file")
     with damage_told(path):
         storage = JournalStorage(JournalFileBackend(str(path), lock_obj=Unlocked()))  # type: ignore[arg-type]
-        return rung_scores(optuna.load_study(study_name=folder.name, storage=storage))
+        study = load_kept(storage, folder.name)
+        return [] if study is None else rung_scores(study)
 
 
 def _unscored(study: Study) -> list[str]:

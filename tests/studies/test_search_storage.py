@@ -20,16 +20,19 @@ from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql.ddl import SchemaGenerator
 
+import hwbench
+from hwbench import ReportRequest
 from hwbench.api.search_request import SearchRequest
-from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, WorkspaceError
+from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, UnknownName, WorkspaceError
 from hwbench.spaces.begun import going_on
+from hwbench.spaces.resolve import resolve
 from hwbench.studies.advisory_lock import LockLost, advisory_lock
 from hwbench.studies.dashboard import opened_for_reading
 from hwbench.studies.journal import open_study
 from hwbench.studies.settings import Settings
 from hwbench.studies.storage import MARKER, StudyStorage
 from hwbench.studies.stored_settings import stored_settings
-from hwbench.studies.trials import SearchWatch
+from hwbench.studies.trials import SearchWatch, stored_rung_scores
 from hwbench.studies.worker_pool import Workers
 from hwbench.testing import postgres
 from hwbench.testing.evaluations import Sleep
@@ -280,6 +283,54 @@ def test_a_file_that_was_moved_holds_its_study_and_a_copy_of_it_is_another_place
     with pytest.raises(InvalidValue, match="was begun with --storage"):
         _go_on(original, 5)
     assert not Path("optuna.db").exists()
+
+
+@pytest.mark.parametrize("give", [Path.rename, shutil.copytree], ids=["renamed", "copied"])
+def test_a_folder_of_a_study_goes_on_under_its_new_name(make, tmp_path, give):
+    whole = make(name="whole", sampler="random").run(trials=6, measure=1)
+    search = make(name="begun", sampler="random")
+    search.run(trials=3, measure=1)
+    folder, studies = search.workspace.studies / "given", search.workspace.studies
+    give(studies / "begun", folder)
+    page = ReportRequest(study="given", out=tmp_path / "given.html")
+    assert hwbench.report(page, workspace=search.workspace).study == "given"
+    (folder / "result.json").unlink()
+    with pytest.raises(UnknownName, match=r"study 'given' has no result: .* hwbench search .* --study given$"):
+        hwbench.report(page, workspace=search.workspace)
+    again = make(name="given", sampler="random")
+    again.trainer = Counted()
+    result = again.run(trials=6, measure=1)
+    assert (result.study, again.trainer.trained) == ("given", 3)
+    assert [one.architecture for one in result.history] == [one.architecture for one in whole.history]
+    assert resolve(search.workspace, "given:best", 8).name == result.best.architecture
+    assert stored_rung_scores(folder) == []
+    with opened_for_reading(folder) as storage:
+        assert [len(storage.get_all_trials(one._study_id)) for one in storage.get_all_studies()] == [6]
+    with pytest.raises(InvalidValue, match="study 'given' exists with other settings"):
+        make(name="given", sampler="random", seed=4).run(trials=6, measure=1)
+
+
+class Counted(Sleep):
+    """Counts its trainings."""
+
+    trained = 0
+
+    def __call__(self, network, seed):
+        object.__setattr__(self, "trained", self.trained + 1)
+        return super().__call__(network, seed)
+
+
+def test_a_journal_of_several_studies_is_refused_where_none_has_the_name_of_its_folder(make):
+    search = make(name="one")
+    search.run(trials=2, measure=1)
+    folder, num_choices = search.workspace.studies / "one", len(search.feasible.space.choices)
+    with opened_for_reading(folder) as storage:
+        optuna.create_study(study_name="two", storage=storage, directions=search.settings.directions)
+    with open_study(folder, search.settings, None, num_choices) as study:
+        assert (study.study_name, len(study.trials)) == ("one", 2)
+    folder.rename(folder.with_name("three"))
+    with pytest.raises(InvalidFile, match="study 'three': the journal in its folder holds 'one' and 'two', and none"):
+        make(name="three").run(trials=2, measure=1)
 
 
 def test_a_score_that_the_study_does_not_take_ends_the_search(make, monkeypatch):

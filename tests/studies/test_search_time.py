@@ -321,6 +321,16 @@ def test_a_study_whose_first_training_was_interrupted_is_foretold_as_one_that_be
     assert [line for line in again.lines if "what is left of --time 2s, by those of before" in line]
 
 
+def test_a_study_whose_folder_was_renamed_goes_on_in_time(search, workspace):
+    first = search(study="before", learn_from=NONE, time=None, trials=2)
+    (workspace.studies / "before").rename(workspace.studies / "after")
+    keeper = Keeper()
+    result = search(keeper, study="after", learn_from=NONE, time="1h", trials=3)
+    assert [line for line in keeper.lines if "what is left of --time 1h, by those of before" in line]
+    assert result.trials == 3
+    assert {one.architecture for one in result.history} > {one.architecture for one in first.history}
+
+
 def test_half_of_what_fits_is_drawn_and_the_command_of_the_report_draws_as_many(search, workspace):
     first = search(
         time="400ms", study="first", learn_from=NONE
