@@ -27,6 +27,12 @@ _REDUCTION = 2
 # it will be. Rungs at a quarter and a half find more than those at 1, 3 and 9 of 12 epochs (experiments/031-recipes).
 _PARTS = 4
 
+# Optuna takes the bracket of a trial from its number and the name of its study. By one name for all studies the seed
+# decides, not the name that a user chooses; by this one 24 trainings of 12 epochs have brackets of 12, 6 and 6.
+_BRACKET_NAME = "hwbench"
+# The attribute of a study that has this name; a study that was begun before it was kept goes by its own.
+_BRACKETS = "bracket_name"
+
 
 @dataclass(frozen=True)
 class Pruning:
@@ -50,7 +56,7 @@ class Pruning:
             study: Of the trials.
             trials: By number, those under way.
         """
-        pruner = PRUNERS[self.pruner](self.epochs)
+        pruner, name = PRUNERS[self.pruner](self.epochs), _bracket_name(study)
 
         def behind(number: int, epoch: int, score: float) -> bool:
             trials[number].report(score, epoch + 1)
@@ -59,7 +65,7 @@ class Pruning:
             all_trials = study.get_trials(deepcopy=False)
             slot = self._slot(all_trials[number])
             competes = [not runs_again(trial) and self._slot(trial) == slot for trial in all_trials]
-            seen = Study(study.study_name, _Competing(study._storage, competes))  # type: ignore[arg-type]
+            seen = Study(name, _Competing(study._storage, study._study_id, competes))  # type: ignore[arg-type]
             return pruner.prune(seen, seen.get_trials(deepcopy=False)[sum(competes[:number])])
 
         return behind
@@ -69,8 +75,15 @@ class Pruning:
         return bisect.bisect_left(self.smaller_s, float(trial.user_attrs.get(PREDICTED, 0.0)))
 
 
+def _bracket_name(study: Study) -> str:
+    """The name by which trials of a study have their brackets, kept with it before any of them is asked about."""
+    if _BRACKETS not in study.user_attrs and not any(t.intermediate_values for t in study.get_trials(deepcopy=False)):
+        study.set_user_attr(_BRACKETS, _BRACKET_NAME)
+    return str(study.user_attrs.get(_BRACKETS, study.study_name))
+
+
 class _Competing:
-    """An Optuna storage as if a study had the trials that compete with one, and no other.
+    """An Optuna storage as if a study had the trials that compete with one, and no other, whatever its name.
 
     Trials of another budget are left out, and those that run again, whose networks would compete with themselves; so a
     study that was interrupted goes on as it would have. The numbers of those behind them, from which Hyperband takes
@@ -78,14 +91,18 @@ class _Competing:
 
     Args:
         storage: Has all of them.
+        study_id: Of the study.
         competes: Whether a trial is one of them, by its number; later ones are not.
     """
 
-    def __init__(self, storage: BaseStorage, competes: Sequence[bool]) -> None:
-        self._storage, self._competes = storage, competes
+    def __init__(self, storage: BaseStorage, study_id: int, competes: Sequence[bool]) -> None:
+        self._storage, self._study_id, self._competes = storage, study_id, competes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
+
+    def get_study_id_from_name(self, study_name: str) -> int:
+        return self._study_id
 
     def get_all_trials(
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import optuna
 import pytest
+from optuna.trial import TrialState
 
 import hwbench
 import hwbench.api.search
@@ -181,6 +182,58 @@ def test_rungs_are_at_a_quarter_and_a_half(epochs, asked):
         behind(0, epoch, 1.0)
         behind(1, epoch, 0.9)
     assert [epoch + 1 for epoch in range(epochs) if behind(2, epoch, 0.1)] == asked
+
+
+def scores(number, epoch):
+    """Of the network of a trial after an epoch; those of later trials are as often better as worse."""
+    return (number * 7 % 24) / 24 + epoch / 100
+
+
+def ends(study, behind, numbers):
+    """After how many of 12 epochs the trials of a study end: ``behind`` (trial, epoch, score) ends one."""
+    found = []
+    for number in numbers:
+        trial = study.ask()
+        epochs = next((epoch + 1 for epoch in range(12) if behind(trial, epoch, scores(number, epoch))), 12)
+        state = TrialState.COMPLETE if epochs == 12 else TrialState.PRUNED
+        study.tell(trial, scores(number, 11) if epochs == 12 else None, state)
+        found.append(epochs)
+    return found
+
+
+def judged(study, numbers):
+    trials = {}
+    judge = Pruning("hyperband", 12).judge(study, trials)
+
+    def behind(trial, epoch, score):
+        trials[trial.number] = trial
+        return judge(trial.number, epoch, score)
+
+    return ends(study, behind, numbers)
+
+
+def by_optuna(study, numbers):
+    def behind(trial, epoch, score):
+        trial.report(score, epoch + 1)
+        return epoch < 11 and trial.should_prune()
+
+    return ends(study, behind, numbers)
+
+
+def test_the_name_of_a_study_does_not_decide_which_networks_are_given_up():
+    made = [optuna.create_study(study_name=name, direction="maximize") for name in ("one", "other", "third")]
+    first, *others = ([*judged(study, range(10)), *judged(study, range(10, 24))] for study in made)
+    assert others == [first, first]
+    assert len(set(first)) > 2
+
+
+def test_a_study_of_before_keeps_the_brackets_of_its_name():
+    for name in ("one", "other", "third"):
+        whole, study = (
+            optuna.create_study(study_name=name, direction="maximize", pruner=PRUNERS["hyperband"](12))
+            for _ in range(2)
+        )
+        assert [*by_optuna(study, range(2)), *judged(study, range(2, 24))] == by_optuna(whole, range(24))
 
 
 @pytest.mark.parametrize(
