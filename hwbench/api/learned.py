@@ -31,8 +31,6 @@ DEFAULT_OPTIMIZER = "muon"
 _WITH_SGD = 1
 # How a training stood at the time of which a row tells.
 ENDED, GIVEN_UP, WENT_ON = "ended", "given up", "went on"
-# Between data and what networks see of it.
-_AS = " as "
 # What is seen by networks that look ahead, where those of the study are causal.
 OF_CLIPS = "clips"
 
@@ -105,7 +103,9 @@ class Learned:
     @property
     def videos(self) -> tuple[str, ...]:
         """The same, whatever networks saw of it; an empty text where that is not known of some."""
-        return tuple(dict.fromkeys(one.data.partition(_AS)[0] for one in self.trained))
+        from hwbench.spaces.begun import videos_of  # its package loads NumPy
+
+        return tuple(dict.fromkeys(videos_of(one.data) for one in self.trained))
 
     @property
     def predicted(self) -> str:
@@ -136,12 +136,14 @@ class Learned:
         Raises:
             InvalidValue: There are several, and nothing says which.
         """
+        from hwbench.spaces.begun import videos_of
+
         if chosen := self._chosen(data):
             return replace(self, data=chosen)
         if len(self.datas) < 2:
             return self
         networks = {data: len({one.architecture for one in self.trained if one.data == data}) for data in self.datas}
-        most = shlex.quote(max(networks, key=networks.__getitem__).partition(_AS)[0])
+        most = shlex.quote(videos_of(max(networks, key=networks.__getitem__)))
         raise InvalidValue(
             f"--learn-from {', '.join(self.sources)}: networks were trained on {' and '.join(self.datas)}; say on "
             f"which of them scores are predicted: --evaluator fitted --data {most}"
@@ -153,8 +155,10 @@ class Learned:
 
     def _chosen(self, data: str) -> str:
         """Which data is predicted; empty: nothing says it."""
+        from hwbench.spaces.begun import videos_of
+
         of_studies = dict.fromkeys(one.data for one in self.trained if one.data and one.made is not None)
-        alike = [one for one in self.datas if one.partition(_AS)[0] == data]  # seen as another modality
+        alike = [one for one in self.datas if videos_of(one) == data]  # seen as another modality
         choices = ([data] if data in self.datas else [], alike, self.datas, list(of_studies))
         return next((one[0] for one in choices if len(one) == 1), "")
 
@@ -271,7 +275,7 @@ def seen(data: str, modality: str) -> str:
         data: The videos; empty: not known.
         modality: A form of optical flow, or ``OF_CLIPS``; empty: as the study has it.
     """
-    return f"{data}{_AS}{modality}" if modality else data
+    return f"{data} as {modality}" if modality else data
 
 
 def _amount(fidelity: Fidelity) -> float:

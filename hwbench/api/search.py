@@ -290,21 +290,19 @@ def _going_on(
     return going
 
 
-def _racing_on(request: SearchRequest, workspace: Workspace, learned: Learned | None) -> SearchRequest:
+def _racing_on(request: SearchRequest, learned: Learned | None) -> SearchRequest:
     """The request, with the data that it learns from where networks race, no score rests on data, and none are named.
 
     Data of scores are settings of a study: those that were left open stay what they were.
     """
-    from hwbench.reports.result import trained_on
+    from hwbench.studies.ground_truth import is_truth
 
-    if request.data is not None or request.reads or not request.plan.finalists:
+    if learned is None or request.data is not None or request.reads or not request.plan.finalists:
         return request
-    try:
-        data = trained_on(workspace, request.sources)
-    except HwbenchError:  # they are gone since the study began from them
-        videos = learned.videos if learned else ()
-        data = videos[0] if len(videos) == 1 and not any(map(_is_folder, request.sources)) else ""
-    return replace(request, data=data, evaluator=request.plan.evaluator) if data else request
+    data = learned.videos[0] if len(learned.videos) == 1 else ""
+    if not data or any(map(is_truth, request.sources)):  # the data of a ground truth may be nowhere else
+        return request
+    return replace(request, data=data, evaluator=request.plan.evaluator)
 
 
 def _racing_again(
@@ -320,10 +318,10 @@ def _racing_again(
         listener: Hears of data that are not the default.
     """
     if study is None:
-        return _racing_on(request, workspace, learned)
+        return _racing_on(request, learned)
     last = _last_race(workspace, study)
     request = _as_asked(request, study, last, listener)
-    racing = _racing_on(request, workspace, learned)
+    racing = _racing_on(request, learned)
     data = last.get("data", "")
     if request.data is not None or request.reads or data in ("", racing.plan.data):
         return racing
@@ -357,11 +355,6 @@ def _as_asked(request: SearchRequest, study: str, last: Mapping[str, str], liste
         how = f"--finalist-epochs {asked.plan.finalist_epochs} --finalist-score {asked.plan.finalist_score}"
         listener.say(f"study {study} races as it was asked for last, with {how}")
     return asked
-
-
-def _is_folder(source: str) -> bool:
-    """Whether trainings are from a folder of ground truth, whose data may be nowhere else."""
-    return "/" in source and not source.endswith(".csv")
 
 
 def _data(request: SearchRequest, workspace: Workspace, listener: Listener) -> StudyData:

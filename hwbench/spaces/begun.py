@@ -42,6 +42,8 @@ SHARES = re.compile(r", (frames-share|resolution-share) ([0-9]+(?:\.[0-9]+)?(?:e
 _SUPERNET = re.compile(r"supernet of ([0-9]+) epochs")
 # What ``hwbench.api.learned`` says that a study begins from.
 _LEARNED = re.compile(r"learned from [0-9]+ networks of (.+) \(([0-9a-f]+)\)")
+# What networks saw of the videos that they were trained on, behind these: ``hwbench.api.learned.seen``.
+_SEEN_AS = re.compile(r" as (?:clips|flow(?::.+)?)$")
 
 
 def is_begun(folder: Path) -> bool:
@@ -94,6 +96,11 @@ def learned_digest(text: str) -> str:
     """Digest of the trainings in such a setting, however they were named; empty where it tells none."""
     match = _LEARNED.fullmatch(text)
     return match[2] if match else ""
+
+
+def videos_of(data: str) -> str:
+    """The videos that networks were trained on, whatever they saw of them (``hwbench.api.learned.seen``)."""
+    return _SEEN_AS.sub("", data)
 
 
 def asked_ms(limit_ms: float, ratio: float) -> float:

@@ -188,6 +188,12 @@ def no_truth(folder: Path) -> str:
     return f"{folder}: has no {NETWORKS}; expected a folder of ground truth"
 
 
+def is_truth(source: str) -> bool:
+    """Whether a source of trainings is a folder of ground truth; of one that is gone its name says so."""
+    path = Path(source)
+    return (path / NETWORKS).is_file() or ("/" in source and path.suffix != ".csv" and not path.is_file())
+
+
 def _halves(count: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Every two sets without a common member of half of so many trainings, once."""
     for first in combinations(range(count), count // 2):

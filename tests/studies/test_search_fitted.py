@@ -1,5 +1,6 @@
 """``fitted``: an evaluator that is learned from trainings that there are, of a folder or of a study."""
 
+import csv
 import json
 import pickle
 from dataclasses import replace
@@ -14,6 +15,8 @@ from hwbench.api.learned import DEFAULT_OPTIMIZER, Learned, LearnedTraining
 from hwbench.api.learning import coming_with, learn_from
 from hwbench.api.scoreboard import ScoreboardRequest, scoreboard
 from hwbench.api.study_data import Fidelity
+from hwbench.data import SyntheticSpec
+from hwbench.data.synthetic import prepare
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.spaces import load_space
 from hwbench.spaces.sums import SpaceSums
@@ -275,13 +278,36 @@ def test_trainings_on_other_data_are_apart(workspace, space, drawn, folder, tmp_
     )  # the first of the longest
 
 
-@pytest.mark.parametrize(("source", "data"), [("gone", "videos"), ("gone.csv", "videos"), ("ground/truth", None)])
-def test_finalists_race_on_the_videos_of_trainings_that_are_gone(workspace, drawn, source, data):
+@pytest.mark.parametrize(
+    ("source", "trained_on", "data"),
+    [
+        ("gone", "videos as flow", "videos"),
+        ("gone.csv", "videos as clips", "videos"),
+        ("gone.csv", "same as before/videos as flow:tvl1", "same as before/videos"),
+        ("ground/truth", "videos", None),
+    ],
+)
+def test_finalists_race_on_the_videos_of_trainings_that_are_gone(drawn, source, trained_on, data):
     """Networks saw their flow; a folder of ground truth names data that may be nowhere else."""
-    seen_as = LearnedTraining(drawn[0].key, 0.5, Fidelity(12), 0, "videos as flow")
-    learned = Learned((source,), "top-1", (seen_as,))
+    learned = Learned((source,), "top-1", (LearnedTraining(drawn[0].key, 0.5, Fidelity(12), 0, trained_on),))
     request = SearchRequest(budget="5ms", evaluator="fitted", learn_from=(source,), finalists=2)
-    assert hwbench.api.search._racing_on(request, workspace, learned).data == data
+    assert hwbench.api.search._racing_on(request, learned).data == data
+
+
+@pytest.mark.parametrize(("encoding", "others"), [("utf-8", 1), ("utf-8-sig", 0)])
+def test_finalists_race_on_what_networks_of_the_space_were_trained_on(
+    workspace, drawn, tmp_path, make_search, monkeypatch, encoding, others
+):
+    monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
+    source = str(prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8)))
+    other = load_space(workspace, "x3d-mini").random(np.random.default_rng(0))
+    rows = [(source, one.key, 12, top1(one)) for one in drawn[:16]] + [("elsewhere", other.key, 12, 0.5)] * others
+    with (tmp_path / "trained.csv").open("w", encoding=encoding, newline="") as file:
+        csv.writer(file).writerows([("data", "architecture", "epochs", "top1"), *rows])
+    request = SearchRequest(
+        budget="4.2 ms", learn_from=(str(tmp_path / "trained.csv"),), trials=4, finalists=2, finalist_epochs=1
+    )
+    assert hwbench.search(request, workspace=workspace).race.data == source
 
 
 def test_the_data_that_is_predicted_is_what_is_asked_for_or_that_of_the_studies(
