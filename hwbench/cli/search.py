@@ -44,7 +44,7 @@ def _form(request: SearchRequest, result: SearchResult) -> str:
     from hwbench.reports.result import learned_data
     from hwbench.workspace import Workspace
 
-    data = request.data or result.settings.data or learned_data(Workspace.find(), result.settings.sources)
+    data = request.data or result.settings.data or learned_data(Workspace.find(), result.study, result.settings)
     words = f" --data {shlex.quote(data)}" if data else ""
     if request.modality != RGB:
         words += f" --modality {shlex.quote(request.modality)}"

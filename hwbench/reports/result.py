@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.printable import printable
-from hwbench.spaces.begun import kept_at
+from hwbench.spaces.begun import begun_videos, kept_at
 from hwbench.spaces.resolve import RESULT, load_result
 from hwbench.specs import Precision, Target
 from hwbench.studies.candidates import Candidate, FurtherLatency
 from hwbench.studies.course import SearchCourse
 from hwbench.studies.front import FrontPoint
-from hwbench.studies.ground_truth import NETWORKS
+from hwbench.studies.ground_truth import is_truth
 from hwbench.studies.left_out import LeftOut
 from hwbench.studies.race import RaceResult
 from hwbench.studies.settings import Settings, check_name
@@ -107,40 +107,57 @@ def read_result(workspace: Workspace, study: str, options: str = "") -> StoredRe
         InvalidFile: Its file is damaged; what was expected and what came is named.
     """
     result = _read(workspace, study, options)
-    return replace(result, learned_data=learned_data(workspace, result.settings.sources))
+    return replace(result, learned_data=learned_data(workspace, study, result.settings))
 
 
-def learned_data(workspace: Workspace, sources: Sequence[str]) -> str:
-    """``trained_on``; also empty where a source is gone, or damaged."""
-    try:
-        return trained_on(workspace, sources)
-    except HwbenchError:
+def learned_data(workspace: Workspace, study: str, settings: Settings) -> str:
+    """What the trainings were on that a study learned from; empty where that differs, or is not known.
+
+    The folder of the study keeps the trainings; that of a study of before does not, and their sources tell it as they
+    are now.
+    """
+    sources = settings.sources
+    if not sources or any(map(is_truth, sources)):
         return ""
+    data = begun_videos(workspace.studies / study, settings.begun_from or settings.effort)
+    if data is None:
+        try:
+            data = _data_of_sources(workspace, settings)
+        except HwbenchError:  # a source is gone, or damaged
+            return ""
+    return data.pop() if len(data) == 1 else ""
 
 
-def trained_on(workspace: Workspace, sources: Sequence[str]) -> str:
-    """What networks that are learned from were trained on; empty where that differs, or a source does not tell it.
+def _data_of_sources(workspace: Workspace, settings: Settings) -> set[str]:
+    """What networks of the spaces of a study were trained on by its sources; an empty text where some do not tell it.
 
     Raises:
         UnknownName: There is no such study with a result.
         InvalidFile: Its file is damaged.
     """
-    data = set[str]()
-    for source in sources:
-        if (Path(source) / NETWORKS).is_file():
-            return ""
+    data, spaces = set[str](), settings.spaces
+    for source in settings.sources:
         table = workspace.trainings(source)
-        data |= {_read(workspace, source, "--data synthetic").settings.data} if table is None else _data_of(table)
-    return data.pop() if len(data) == 1 else ""
+        if table is not None:
+            data |= _data_of(table, spaces.keys())
+            continue
+        learned = _read(workspace, source, "").settings
+        if not spaces.items().isdisjoint(learned.spaces.items()):
+            data.add(learned.data)
+    return data
 
 
-def _data_of(table: Path) -> set[str]:
-    """What the networks of a table of trainings were trained on; an empty text where a row does not say it."""
+def _data_of(table: Path, spaces: Set[str]) -> set[str]:
+    """What the networks of some spaces in a table of trainings were trained on; an empty text where a row says none."""
     try:
-        with table.open(encoding="utf-8", newline="") as file:
-            return {(row.get("data") or "").strip() for row in csv.DictReader(file)}
+        with table.open(encoding="utf-8-sig", newline="") as file:
+            return {(row.get("data") or "").strip() for row in csv.DictReader(file) if _space_of(row) in spaces}
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidFile(f"{table}: no table of trainings: {printable(str(error), 300)}") from None
+
+
+def _space_of(row: Mapping[str, str | None]) -> str:
+    return (row.get("architecture") or "").strip().partition(":")[0]
 
 
 def _read(workspace: Workspace, study: str, options: str) -> StoredResult:

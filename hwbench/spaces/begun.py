@@ -103,6 +103,24 @@ def videos_of(data: str) -> str:
     return _SEEN_AS.sub("", data)
 
 
+def begun_videos(folder: Path, label: str) -> set[str] | None:
+    """The videos of the trainings that a study began from; an empty text where those of some are not known.
+
+    Args:
+        folder: Of the study.
+        label: What the settings of the study say of the trainings.
+
+    Returns:
+        None: the folder keeps no trainings, or others than the settings tell of.
+    """
+    values: Any = kept_json(folder / BEGUN_FROM)
+    try:
+        videos = {videos_of(str(one["data"])) for one in values["trainings"]}
+        return videos if videos and values["begun_from"] == label else None
+    except (LookupError, TypeError):
+        return None
+
+
 def asked_ms(limit_ms: float, ratio: float) -> float:
     """A budget as it was asked for: that of a search for minutes is stored divided by a ratio, with six digits.
 

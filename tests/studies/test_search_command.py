@@ -236,7 +236,7 @@ def test_what_comes_next_trains_on_what_the_study_learned_from(run):
     status, out, err = run(*learning)
     assert status == 0, err
     assert "predicted" in out
-    assert err.rstrip().endswith("next: hwbench train mine:best")
+    assert err.rstrip().endswith(following.format("mine"))
 
 
 def test_the_same_trainings_under_another_name_are_those_of_the_study(run, workspace, monkeypatch):

@@ -19,7 +19,7 @@ from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
 from hwbench.errors import InvalidValue
 from hwbench.reports import commands
-from hwbench.reports.result import read_result, trained_on
+from hwbench.reports.result import learned_data, read_result
 from hwbench.specs import Architecture
 from hwbench.studies.course import startup_draws
 from hwbench.studies.earlier import BEST, EarlierTrainings
@@ -348,18 +348,35 @@ def test_scores_that_a_study_took_over_are_learned_from_once(run, workspace, spa
     assert len({one.training for one in learned.observations}) == len(networks)
 
 
-def test_what_was_learned_from_tells_what_to_train_the_best_network_on(run, workspace, tmp_path):
-    run("4.2 ms", "first")
-    run("6 ms", "second", "first")
-    data = read_result(workspace, "first").settings.data
-    assert trained_on(workspace, ["first", "second"]) == data != ""
-    table = tmp_path / "own.csv"
-    table.write_text(f"architecture,epochs,top1,data\nx,1,0.5,{data}\n")
-    assert trained_on(workspace, ["first", str(table)]) == trained_on(workspace, [str(table)]) == data
-    table.write_text(f"architecture,epochs,top1,data\nx,1,0.5,{data}\nx,1,0.5,\n")
-    assert trained_on(workspace, [str(table)]) == ""
+def test_a_study_that_kept_no_trainings_tells_the_data_of_their_sources(run, workspace, space, tmp_path):
+    """Of networks of its spaces."""
+    first, table = run("4.2 ms", "first").settings, tmp_path / "own.csv"
+
+    def data(*sources):
+        learned = f"learned from 3 networks of {', '.join(sources)} (0123456789ab)"
+        return learned_data(workspace, "of-before", replace(first, data="", begun_from="", effort=learned))
+
+    assert data("first") == first.data != ""
+    lines = ["data,architecture,epochs,top1", f"{first.data},{space.name}:x,1,0.5", "elsewhere,x3d-mini:x,1,0.5"]
+    table.write_text("\n".join(lines), encoding="utf-8-sig")
+    assert data("first", str(table)) == data(str(table)) == first.data
+    table.write_text("\n".join([*lines, f",{space.name}:y,1,0.5"]))
+    assert data(str(table)) == ""
+    table.unlink()
+    assert data("first", str(table)) == data() == ""
     (tmp_path / "networks.json").write_text("{}")
-    assert trained_on(workspace, ["first", str(tmp_path)]) == ""
+    assert data("first", str(tmp_path)) == ""
+
+
+def test_what_was_learned_from_tells_in_each_folder_what_to_train_the_best_network_on(
+    run, workspace, space, monkeypatch
+):
+    lines = [f'"{one.key}",12,0.{n + 10},videos' for n, one in enumerate(list(space.architectures())[::4000][:8])]
+    (workspace.root / "own.csv").write_text("\n".join(["architecture,epochs,top1,data", *lines]))
+    monkeypatch.chdir(workspace.root)
+    run("6 ms", "plain", "own.csv", evaluator="fitted", epochs=None, trials=2)
+    monkeypatch.chdir(workspace.studies)
+    assert " --data videos " in commands.train(read_result(workspace, "plain"))
 
 
 def test_finalists_race_on_the_data_that_was_learned_from(run, workspace, monkeypatch):
@@ -381,6 +398,8 @@ def test_finalists_race_on_the_data_that_was_learned_from(run, workspace, monkey
     assert f" --data {source} --finalists 4 " in commands.let_race(stored)
     assert f" --data {source} " in commands.train(stored)
     (workspace.studies / "first" / "result.json").unlink()
+    assert f" --data {source} " in commands.train(read_result(workspace, "plain"))
+    (workspace.studies / "plain" / "begun_from.json").write_text("{")
     assert " --data synthetic " in commands.train(read_result(workspace, "plain"))
 
 
