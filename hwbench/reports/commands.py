@@ -88,7 +88,7 @@ def _search(result: StoredResult, race: list[str]) -> str:
         words.append("--allow-emulated")
     words.append(_filling(s.missing_rows))
     if not s.by_prediction:
-        words.append(f"--confidence {s.confidence:g}")
+        words.append(f"--confidence {s.confidence}")
     return " ".join([*words, *race, f"--study {shlex.quote(result.study)}"])
 
 

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -59,3 +60,12 @@ def test_the_command_of_a_result_of_before_leaves_out_the_networks_that_took_the
     assert trials_of_the_page(workspace) == 16
     stored(lambda values: values.update(trials=19, measured_rows={"replaced": 3}))
     assert trials_of_the_page(workspace) == 16
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.9512345, 0.9999999])
+def test_the_command_asks_for_the_confidence_of_the_study(workspace, stored, confidence):
+    stored(lambda values: values["settings"].update(confidence=confidence))
+    result = read_result(workspace, "mine")
+    words = shlex.split(commands.search(result))
+    typed = float(words[words.index("--confidence") + 1])
+    assert not replace(result.settings, confidence=typed).differences(result.settings.as_dict(), "mine")
