@@ -119,6 +119,7 @@ def scoreboard(
         InvalidFile: A file of the source is damaged.
         NotMeasured: No network of the study was trained.
     """
+    from hwbench.spaces.begun import is_begun
     from hwbench.studies.ground_truth import NETWORKS, no_truth
     from hwbench.workspace import Workspace
 
@@ -126,7 +127,7 @@ def scoreboard(
     folder = Path(request.source)
     if (folder / NETWORKS).is_file():
         return ScoreboardResult(request.source, _of_folder(workspace, folder, request, listener))
-    if folder.is_dir():
+    if folder.is_dir() and ("/" in request.source or not is_begun(workspace.studies / request.source)):
         raise InvalidFile(f"{no_truth(folder)}, or the name of a study")
     if request.band:
         raise InvalidValue("--band is about a folder of ground truth")

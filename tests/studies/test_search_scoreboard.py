@@ -110,6 +110,23 @@ def test_of_a_study_those_count_that_were_trained(workspace: Workspace) -> None:
     assert other.networks == 5
 
 
+def test_a_study_is_told_from_a_folder_of_its_name(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ``hwbench export tried:best --out tried`` makes one."""
+    found = search_by_law(workspace, "x3d-tiny", 5e-3, study="tried", trials=16)
+    for number, key in enumerate(sorted({one.architecture for one in found.history})):
+        _run(workspace, f"n{number}", key, top1=number / 100)
+    of_study = scoreboard(ScoreboardRequest(source="tried"), workspace=workspace).board
+    (tmp_path / "tried").mkdir()
+    (tmp_path / "untried").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert scoreboard(ScoreboardRequest(source="tried"), workspace=workspace).board == of_study
+    for no_study in ("./tried", "untried"):
+        with pytest.raises(InvalidFile, match=r"tried: has no networks\.json; expected a folder of ground truth, or"):
+            scoreboard(ScoreboardRequest(source=no_study), workspace=workspace)
+
+
 def test_a_trial_that_was_trained_again_judges_nothing(workspace: Workspace) -> None:
     search_by_law(workspace, "x3d-tiny", 5e-3, study="tried", trials=4)
     stored = read_result(workspace, "tried")
