@@ -297,7 +297,7 @@ class LatencyTable:
         """
         path = Path(path)
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
         except FileNotFoundError:
             raise InvalidFile(f"no latency table {path}; measure one: hwbench profile") from None
         except (OSError, UnicodeDecodeError) as error:

@@ -143,16 +143,20 @@ def parse_header(title: str) -> dict[str, str]:
 
 
 def parse_lines(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
-    """The number of each line of rows, and its cells. Raises InvalidValue where the columns are others."""
+    """The number of each line of rows, and its cells; lines without a value, as editors leave them, are passed over.
+
+    Raises:
+        InvalidValue: It is no CSV, or the columns are others.
+    """
     try:
-        records = list(csv.reader(lines[1:], strict=True))
+        records = [*enumerate(csv.reader(lines[1:], strict=True), start=2)]
     except csv.Error as error:
         raise InvalidValue(f"not a CSV: {error}") from None
-    if not records or tuple(records[0]) != COLUMNS:
-        got = records[0] if records else []
-        unknown = [c for c in got if c not in COLUMNS] or got
+    (_, header), *rows = [(number, cells) for number, cells in records if any(map(str.strip, cells))] or [(2, [])]
+    if tuple(header) != COLUMNS:
+        unknown = [c for c in header if c not in COLUMNS] or header
         raise InvalidValue(f"expected the columns {','.join(COLUMNS)}; got {','.join(unknown)[:80]!r}")
-    yield from enumerate(records[1:], start=3)
+    yield from rows
 
 
 def parse_row(number: int, cells: list[str]) -> LatencyRow:

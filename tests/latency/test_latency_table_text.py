@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hwbench.errors import InvalidFile
 from hwbench.latency import LatencyRow, LatencyTable, Role
 from hwbench.specs import Outcome, Precision, Target, Workload
 
@@ -102,3 +103,25 @@ def test_a_table_saved_by_a_spreadsheet_keeps_what_its_first_line_says(tmp_path,
     assert saved != written
     assert read(tmp_path, saved).adaptive == ("adaptive" in end)
     assert read(tmp_path, saved).text == read(tmp_path, written).text
+
+
+@pytest.mark.parametrize("blank", ["", "  ", "," * HEADER.count(",")])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_a_table_saved_by_an_editor_is_the_same_table(tmp_path, blank, mark, line_end):
+    written = table("").text
+    title, header, row = written.splitlines()
+    lines = [title, header, blank, row, blank, ""]
+    assert read(tmp_path, mark + line_end.join(lines)).text == written
+
+
+def test_lines_without_a_value_count_where_a_damaged_line_is_named(tmp_path):
+    title, header, row = table("").text.splitlines()
+    with pytest.raises(InvalidFile, match="line 5: expected 13 columns, got 12"):
+        read(tmp_path, "\n".join([title, header, row, "", row.removesuffix(",")]))
+
+
+@pytest.mark.parametrize("lines", [[TITLE], [TITLE, "", ""]])
+def test_a_table_without_columns_is_refused(tmp_path, lines):
+    with pytest.raises(InvalidFile, match="expected the columns role,key"):
+        read(tmp_path, "\n".join(lines))
