@@ -45,13 +45,17 @@ class Fields:
 
     @classmethod
     def read(cls, path: Path, most: float = MAX_VALUE) -> Fields:
-        """Opens a TOML file of schema 1; ``most`` is the largest number in it.
+        """Opens a TOML file of schema 1, in UTF-8 with or without the mark (BOM) that some editors write before it.
+
+        Args:
+            path: The file.
+            most: The largest number in it.
 
         Raises:
             InvalidFile: It cannot be read, is no TOML, or is of another schema.
         """
         try:
-            values = read_toml(path.read_text(encoding="utf-8"))
+            values = read_toml(path.read_text(encoding="utf-8-sig"))
         except (OSError, ValueError) as error:
             raise InvalidFile(f"{path}: cannot be read as TOML: {error}") from None
         fields = cls(values, path, most=most)

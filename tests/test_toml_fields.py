@@ -10,7 +10,7 @@ from hwbench.toml_fields import Fields
 def read(tmp_path: Path):
     def _read(text: str) -> Fields:
         path = tmp_path / "a.toml"
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         return Fields.read(path)
 
     return _read
@@ -28,6 +28,10 @@ def test_typed_values_and_scalars_as_lists(read):
     assert fields.integer("absent", 3) == 3
     assert list(fields.tables("none", required=False)) == []
     fields.done()
+
+
+def test_the_mark_that_some_editors_write_before_utf_8_is_no_part_of_the_file(read):
+    assert read('\ufeffschema = 1\r\nname = "é"\r\n').text("name") == "é"
 
 
 @pytest.mark.parametrize(
