@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from hwbench.api.requests import EMPTY, RequestField, checked_value, fields_of
+from hwbench.api.requests import RequestField, checked_value, fields_of
 from hwbench.cli.completion import completion_of
 from hwbench.cli.output import Json
 from hwbench.cli.signals import ANEW, saying_after
@@ -103,15 +103,12 @@ def command_class(request: type[Any]) -> type[TyperCommand]:
     """The class of a command, which reads an option without a value where the request says what that means, and
     refuses an empty path, and what is no number, in the words of the request."""
     alone = {one.label: one.option.alone for one in fields_of(request) if one.option.alone is not None}
-    path_arguments = {one.name for one in fields_of(request) if one.type is Path and one.option.argument}
-    paths = {one.label for one in fields_of(request) if one.type is Path and not one.option.argument}
 
     class Typed(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             try:
                 typed, _, _ = self.make_parser(ctx).parse_args(with_values(args, alone))
-                _refuse_empty([typed.get(name) for name in path_arguments])
-                _refuse_empty_options(args, paths)
+                _refuse_empty(request, typed)
                 return list(super().parse_args(ctx, with_values(args, alone)))
             except typer.BadParameter as error:
                 missing = hasattr(error, "param_type")  # as of MissingParameter, which typer does not export
@@ -165,33 +162,32 @@ def _refuse_taken(words: list[str], request: type[Any]) -> None:
 
 def _refuse_numbers(request: type[Any], typed: Mapping[str, Any]) -> None:
     """Refuses the first text that is no number, or a number beyond the bounds of its field."""
+    for one, text in _texts(request, typed):
+        if one.type in _NUMBERS:
+            try:
+                number = one.type(text)
+            except ValueError:
+                raise InvalidValue(f"{one.label}: expected {_NUMBERS[one.type]}, got {shown(text)}") from None
+            checked_value(one, number)
+
+
+def _refuse_empty(request: type[Any], typed: Mapping[str, Any]) -> None:
+    """Refuses the first path that is empty or of blanks, as of a variable that is not set.
+
+    typer would make a path of it: the current folder, or a folder whose name nobody sees.
+    """
+    for one, text in _texts(request, typed):
+        if one.type is Path:
+            checked_value(one, text)
+
+
+def _texts(request: type[Any], typed: Mapping[str, Any]) -> Iterator[tuple[RequestField, str]]:
+    """Each text that was typed, behind the field whose value it is, in the order of the request."""
     for one in fields_of(request):
         given = typed.get(one.name)
-        for text in given if isinstance(given, list) else [given]:
-            if one.type in _NUMBERS and isinstance(text, str):
-                try:
-                    number = one.type(text)
-                except ValueError:
-                    raise InvalidValue(f"{one.label}: expected {_NUMBERS[one.type]}, got {shown(text)}") from None
-                checked_value(one, number)
-
-
-def _refuse_empty(typed: Collection[Any]) -> None:
-    """Refuses an empty path among arguments, as of a variable that is not set; it would be the current folder.
-
-    Args:
-        typed: The words behind each argument: one, several, or what the parser has for none.
-    """
-    if any(value == "" or (isinstance(value, list | tuple) and "" in value) for value in typed):
-        raise InvalidValue("expected a path, got nothing; the current folder is .")
-
-
-def _refuse_empty_options(words: list[str], labels: Collection[str]) -> None:
-    """Refuses an empty path as the value of an option: typer would make the current folder of it."""
-    for word, value in pairwise([*words, "--"]):
-        label, equals, joined = word.partition("=")
-        if label in labels and not (joined if equals else value).strip():
-            raise InvalidValue(f"{label}: {EMPTY}")
+        for text in given if isinstance(given, list | tuple) else [given]:
+            if isinstance(text, str):  # the parser has a mark of its own for none
+                yield one, text
 
 
 def with_values(arguments: list[str], alone: dict[str, str]) -> list[str]:

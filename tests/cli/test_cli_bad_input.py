@@ -164,8 +164,12 @@ OTHERS = [
     ((*TRAIN[:2], "--out="), 2, ("--out: expected a value, got an empty one",)),
     *[(("data", *c), 2, ("DATA: expected a value, got an empty one", "shell variable"))
       for c in (("check", ""), ("bench", ""), ("show", " "), ("prepare", "", "prepared"))],
-    *[(c, 2, ("expected a path, got nothing",))
-      for c in (("data", "prepare", VIDEOS, ""), ("report", RUN, ""), ("test", ""))],
+    *[(c, 2, (f"{name}: expected a value, got an empty one", "shell variable"))
+      for c, name in (
+          (("data", "prepare", VIDEOS, " "), "OUT"),
+          (("report", RUN, ""), "RUNS"),
+          (("test", " "), "CHECKPOINT"),
+      )],
     ((*TEST, "--data", "videos/train/grow"), 2, ("videos/train/grow",)),
     ((*TRAIN, "--optimizer", "sdg"), 2, ("--optimizer: expected adamw, lamb, lars, muon or sgd, got 'sdg'",)),
     ((*TRAIN, "--precision", "fp17"), 2, ("--precision: expected bf16, fp16 or fp32, got 'fp17'",)),

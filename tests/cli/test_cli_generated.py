@@ -163,6 +163,34 @@ def test_an_option_without_a_value(kitchen, words, oven):
     assert given[0].oven == oven
 
 
+@request
+class PackRequest:
+    """Pack dishes."""
+
+    box: Path = option(argument=True, help="Where they go.")
+    dishes: tuple[Path, ...] = option(default=(), argument=True, help="What goes into it.")
+    list: Path = option(default=Path("list.txt"), help="What is written down.")
+
+
+@pytest.mark.parametrize("text", ["", " ", "\t  "])
+@pytest.mark.parametrize(
+    ("field", "before"), [("box", ()), ("dishes", ("box", "soup")), ("list", ("box", "--list")), ("list", ("--list",))]
+)
+def test_a_path_that_is_empty_or_of_blanks_is_refused_in_the_words_of_the_request(field, before, text):
+    given = []
+    program = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+    add_command(program, "pack", PackRequest, lambda made, as_json: given.append(made))
+    done = CliRunner().invoke(program, [*before, text])
+    with pytest.raises(InvalidValue, match="expected a value, got an empty one; is a shell variable unset") as refused:
+        PackRequest(**{"box": "box", field: [text] if field == "dishes" else text})
+    assert (str(done.exception), given) == (str(refused.value), [])
+
+
+def test_a_folder_of_blanks_can_still_be_named(kitchen):
+    _, given = typed(kitchen, "cook", "soup", "--pot", "p", "--book", "./ ")
+    assert given[0].book == Path(" ")
+
+
 def test_an_option_that_took_the_argument_for_its_value_is_named(kitchen):
     done, given = typed(kitchen, "cook", "--pot", "p", "--oven", "soup")
     assert (str(done.exception), given) == (

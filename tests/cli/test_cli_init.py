@@ -36,10 +36,11 @@ def test_the_next_command_begins_in_the_current_folder(tmp_path, monkeypatch, ca
     assert err.endswith("next: hwbench doctor\n")
 
 
-def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("name", ["", "  "])
+def test_an_empty_name_is_no_folder(tmp_path, monkeypatch, capsys, name):
     monkeypatch.chdir(tmp_path)
-    status, _, err = run(capsys, "")
-    assert (status, err) == (2, "hwbench: expected a path, got nothing; the current folder is .\n")
+    status, _, err = run(capsys, name)
+    assert (status, err) == (2, "hwbench: DIRECTORY: expected a value, got an empty one; is a shell variable unset?\n")
     assert not [*tmp_path.iterdir()]
 
 
