@@ -66,15 +66,13 @@ def parse_share(text: str, *, name: str = "a share") -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Writes seconds for people: ``12.3 ms``, ``840 µs``, ``4 min 05 s``."""
-    if seconds >= 3600:
-        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
-    if seconds >= 60:
-        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
-    for unit in ("s", "ms", "µs"):
-        if seconds >= _SECONDS[unit] or unit == "µs":
-            return f"{seconds / _SECONDS[unit]:.3g} {unit}"
-    raise AssertionError("unreachable")
+    """Writes seconds for people: ``12.3 ms``, ``840 µs``, ``4 min 05 s``. What rounds to 1000 ms is ``1 s``."""
+    short = float(f"{seconds:.3g}")
+    if short >= 60:
+        minutes, whole_s = divmod(int(max(seconds, 60)), 60)
+        return f"{minutes} min {whole_s:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+    unit = next((unit for unit in ("s", "ms") if short >= _SECONDS[unit]), "µs")
+    return f"{short / _SECONDS[unit]:.3g} {unit}"
 
 
 def milliseconds(seconds: float) -> float:
@@ -115,9 +113,9 @@ def format_share(share: float) -> str:
 
 
 def format_bytes(num_bytes: float) -> str:
-    """Writes a size with a binary prefix: ``3.4 MiB``."""
+    """Writes a size with a binary prefix: ``3.4 MiB``. What rounds to 1024 KiB is ``1.0 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(num_bytes) < 1024 or unit == "GiB":
+        if round(abs(num_bytes), 0 if unit == "B" else 1) < 1024 or unit == "GiB":
             return f"{num_bytes:.0f} B" if unit == "B" else f"{num_bytes:.1f} {unit}"
         num_bytes /= 1024
     raise AssertionError("unreachable")
