@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -42,6 +43,8 @@ from hwbench.registry import Registry, suggest
 # Settings of RandAugment run from 0 to this; magnitudes above it are refused.
 _MOST_MAGNITUDE = 30
 _MOST_SEVERITY = 10
+# Between two numbers, not of an exponent.
+_TO = re.compile("(?<![eE])-")
 
 
 class _NoTransform(InvalidValue):
@@ -82,7 +85,7 @@ class TransformSpec:
         """
         name, _, rest = text.strip().partition(":")
         try:
-            numbers = tuple(float(part) for word in rest.split(",") if rest for part in word.split("-"))
+            numbers = tuple(float(part) for word in rest.split(",") if rest for part in _TO.split(word))
         except ValueError:
             numbers = (math.nan,)
         if not all(map(math.isfinite, numbers)):

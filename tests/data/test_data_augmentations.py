@@ -114,7 +114,11 @@ def test_frames_that_moved_are_what_is_read(make_video: MakeVideo) -> None:
 def test_entries_are_texts_and_back() -> None:
     assert TransformSpec.parse("scale-jitter:1.14-1.43") == TransformSpec("scale-jitter", (1.14, 1.43))
     assert TransformSpec.parse(" flip ") == TransformSpec("flip")
-    for text in ("rand-augment:2,9", "flip:0.5", "flip"):
+    assert TransformSpec.parse("flip:1e-3") == TransformSpec("flip", (1e-3,))
+    assert TransformSpec.parse("random-resized-crop:8E-2-1e0,7.5e-1 - 1.33") == TransformSpec(
+        "random-resized-crop", (0.08, 1.0, 0.75, 1.33)
+    )
+    for text in ("rand-augment:2,9", "flip:0.5", "flip", "flip:1e-05"):
         assert str(TransformSpec.parse(text)) == text
     made = augmentation(EVERY, CROP)
     assert isinstance(made, Augmentation)
@@ -127,6 +131,7 @@ def test_entries_are_texts_and_back() -> None:
     [
         (["flipp:0.5"], "unknown training transform 'flipp'; did you mean 'flip'"),
         (["flip:a"], "expected NAME or NAME:NUMBER,NUMBER or NAME:LOW-HIGH, got 'flip:a'"),
+        (["flip:-0.5"], "expected NAME or NAME:NUMBER,NUMBER or NAME:LOW-HIGH, got 'flip:-0.5'"),
         (["flip:nan"], "expected NAME or NAME:NUMBER"),
         (["flip:0.5,1"], "flip takes probability; got flip:0.5,1"),
         (["flip:2"], "transforms: expected flip: a probability of 0 to 1, got flip:2"),
