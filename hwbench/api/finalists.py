@@ -138,8 +138,11 @@ class StudyFinalists:
 
     @property
     def own_seed(self) -> int:
-        """With the seed of the trials a training of their length would be theirs again, and say nothing new."""
-        return self.seed + 1
+        """The seed behind that of the study, 0 behind the largest of 63 bits.
+
+        With the seed of the trials a training of their length would be theirs again, and say nothing new.
+        """
+        return (self.seed + 1) % 2**63
 
     @property
     def _modality(self) -> list[str]:

@@ -432,6 +432,15 @@ def test_a_finalist_is_no_trial_again(finalists):
     assert checkpoint.recipe.seed == train.own_seed != train.seed
 
 
+def test_finalists_of_the_largest_seed_train(finalists):
+    train = finalists("largest", seed=2**63 - 1)
+    key = members(train)[0]
+    train(key, 1)
+    checkpoint, _ = load_checkpoint(train.run_dir(key, 1) / "checkpoint.pt")
+    assert checkpoint.recipe.seed == 0
+    assert checkpoint.data_seed == 2**63 - 1
+
+
 def test_networks_that_differ_in_their_clips_alone_are_trained_on_these(place, finalists):
     (place.root / "search_spaces" / "spans.toml").write_text(
         SPACE.replace('"micro"', '"spans"').replace("[input]", "[input]\nspan_s = [0.3, 2]")
