@@ -9,7 +9,7 @@ from typing import Any
 
 from hwbench.errors import InvalidFile, InvalidValue, UnsupportedModule
 from hwbench.registry import suggest
-from hwbench.spaces.axes import MAX_SIZE, Axis, frame_counts, is_too_wide, one, resolutions
+from hwbench.spaces.axes import MAX_SIZE, Axis, frame_counts, is_too_wide, one, resolutions, write
 from hwbench.spaces.cards import ZOO_SPACE, load_card
 from hwbench.spaces.families import MEMBERS, families
 from hwbench.spaces.families.by_hand import hand_network, hand_space
@@ -182,7 +182,19 @@ def _spans(fields: Fields) -> tuple[float, ...]:
     values = fields.numbers(SPAN)
     if not all(values):
         raise fields.error(SPAN, "expected seconds above 0", list(values))
+    _check_told_apart(values, fields, SPAN)
     return values
+
+
+def _check_told_apart(values: Sequence[Any], fields: Fields, name: str) -> None:
+    """Makes sure that keys of networks tell the values of an axis apart.
+
+    Raises:
+        InvalidFile: Two of them are written alike.
+    """
+    texts = [write(value) for value in values]
+    if len(set(texts)) < len(texts):
+        raise fields.error(name, "expected values that differ as keys write them, numbers with six digits", texts)
 
 
 def _stages(family: Family, fields: Fields) -> tuple[Stage, ...]:
@@ -199,6 +211,8 @@ def _stages(family: Family, fields: Fields) -> tuple[Stage, ...]:
 def _stage(family: Family, called: str, fields: Fields) -> Stage:
     offered = [axis for axis in family.axes if axis.default is None or axis.name in fields]
     axes = {axis.name: axis.read(fields, axis.name) if axis in offered else (axis.default,) for axis in family.axes}
+    for name, values in axes.items():
+        _check_told_apart(values, fields, name)
     constants = {axis.name: _constant(axis, fields) for axis in family.constants}
     stage = Stage(
         tuple(axes.items()),
