@@ -28,7 +28,7 @@ SEARCHED, DRAWN, HALF = "search", "draw", "half"
 DRAWN_MS = {DRAWN: 4.0, HALF: 2.0}
 # What half of the time costs was asked in two spaces.
 HALVED = ("i3d-mobile", "slow-mobile")
-WORDS = {SEARCHED: "the search's", DRAWN: "drawn, as long", HALF: "drawn, half as long"}
+WORDS = {SEARCHED: "the search's", DRAWN: "drawn, for 2 ms", HALF: "drawn, for 1 ms"}
 EPOCHS = 4
 # The studies chose their winners with seed 0, and 014 its draws.
 SEEDS = (1, 2)
