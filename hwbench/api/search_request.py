@@ -399,7 +399,7 @@ class SearchRequest:
             "time": self.time,
             "trials": self.trials,
             "finalists": plan.finalists or self.finalists,
-            "data": None if self.reads else self.data,
+            "data": None if self.reads and not plan.of_others else self.data,
             "finalist-epochs": plan.finalist_epochs,
             "finalist-score": plan.finalist_score,
         }

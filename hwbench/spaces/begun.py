@@ -144,7 +144,8 @@ def going_on(folder: Path, spaces: Sequence[str]) -> str:
     options = list(_options(stored if isinstance(stored, dict) else {}, spaces))
     asked = asked_options(folder)
     races = asked.get("finalists", "0") != "0"
-    options += [(name, text) for name, text in asked.items() if races or name not in _RACE]
+    settled = {name for name, _ in options}
+    options += [(name, text) for name, text in asked.items() if (races or name not in _RACE) and name not in settled]
     if storage:
         options.append(("storage", storage))
     options.append(("study", folder.name))

@@ -20,6 +20,7 @@ from hwbench.latency import macs
 from hwbench.reports import commands
 from hwbench.reports.result import read_result
 from hwbench.spaces import load_card, read_space
+from hwbench.spaces.begun import going_on
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import BlockSpec, Convolution, Network, Precision, TensorSpec, Workload
@@ -239,6 +240,17 @@ def test_networks_that_an_evaluator_of_others_scored_without_data_race_on_any(wo
     command = commands.search(read_result(workspace, "own"))
     assert f" --data {mine} --finalists 2 --finalist-epochs 1 " in command
     assert " --epochs " not in command
+
+
+@pytest.mark.parametrize("begun_with_data", [False, True])
+def test_the_command_that_goes_on_with_a_race_of_others_names_its_data_once(workspace, search, begun_with_data):
+    mine = videos(workspace, 1)
+    search(**{"data": mine} if begun_with_data else {})
+    assert (f" --data {mine} " in going_on(workspace.studies / "own", [])) == begun_with_data
+    search(data=mine, finalists=2, finalist_epochs=1, on_error="skip")
+    command = going_on(workspace.studies / "own", [])
+    assert command.count(f" --data {mine} ") == 1
+    assert " --finalists 2 " in command
 
 
 def test_no_further_networks_are_scored_with_data_that_a_study_of_others_does_not_keep(workspace, search):
