@@ -3,9 +3,10 @@
 They are made in a hidden folder inside the target folder (the target may be a mount point, or hold other files, which
 stay), and moved when both are complete and on the disk: the old manifest goes, with the model that it describes, the
 new model comes, the new manifest comes. Whoever looks in between may find a model without a manifest, and never one
-with the manifest of another. Up to that moment an export of before is untouched; what a kill or a power cut stops in
-that moment is finished by the next export into the folder, or by the next command that looks for its manifest
-(``settle``). What no export wrote is not replaced (``check_place``).
+with the manifest of another. Up to that moment an export of before is untouched. What Ctrl-C or an error stops in that
+moment is finished at once (``staging``); what a kill or a power cut stops there, or cannot be finished at once, by the
+next export into the folder, or by the next command that looks for its manifest (``settle``). What no export wrote is
+not replaced (``check_place``).
 
 An export holds a lock in its hidden folder while it lives, so a folder without one was left behind, however late it is.
 """
@@ -94,6 +95,8 @@ def _former(out: Path, model: str) -> str:
 def staging(out: Path) -> Iterator[Path]:
     """A folder to make the files in; it goes with the block, and ``out`` too if it was made for this and is empty.
 
+    Where the block ends while ``place`` moves the files, they are moved here; the folder stays where they cannot be.
+
     Raises:
         InvalidValue: ``out`` is a file.
         WorkspaceError: It cannot be written.
@@ -112,8 +115,11 @@ def staging(out: Path) -> Iterator[Path]:
         with writing(out):
             yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        lock.close()
+        with lock, contextlib.suppress(OSError):
+            if (folder / _COMPLETE).exists():
+                with _turn(out):
+                    _finish(folder, out)
+            shutil.rmtree(folder, ignore_errors=True)
         if not existed and not any(out.iterdir()):
             out.rmdir()
 
@@ -162,6 +168,8 @@ def _move(folder: Path, out: Path, model: str, former: str) -> None:
 
     ``former`` is the model of the export before, which goes if it has another name.
     """
+    if not (folder / model).exists() and (out / MANIFEST).exists():
+        return  # all is done, or another export came since it stopped
     if (folder / model).exists():
         (out / MANIFEST).unlink(missing_ok=True)
         if former != model:
@@ -210,8 +218,13 @@ def _clear(folder: Path, out: Path) -> None:
             free = time.time() - folder.stat().st_mtime > _STALE_S
         if not free:
             return
-        with contextlib.suppress(FileNotFoundError):
-            named = (folder / _COMPLETE).read_text().splitlines()
-            if named and {*named} <= {*map(model_name, names())}:
-                _move(folder, out, named[0], named[-1])
+        _finish(folder, out)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _finish(folder: Path, out: Path) -> None:
+    """Moves an export whose move was stopped; does nothing where it was not complete."""
+    with contextlib.suppress(FileNotFoundError):
+        named = (folder / _COMPLETE).read_text().splitlines()
+        if named and {*named} <= {*map(model_name, names())}:
+            _move(folder, out, named[0], named[-1])

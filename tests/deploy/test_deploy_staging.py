@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hwbench.deploy import atomic_export
 from hwbench.deploy.atomic_export import check_place, place, settle, staging
 from hwbench.deploy.file_names import MANIFEST, MODEL
 from hwbench.errors import InvalidValue, WorkspaceError
@@ -52,32 +53,69 @@ def test_what_fails_before_the_end_changes_nothing(tmp_path: Path) -> None:
     assert (out / MODEL).read_text() == "whole"
 
 
-@pytest.mark.parametrize("step", range(1, 4))
-def test_wherever_it_stops_the_two_files_are_of_one_export(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
-    out, done = tmp_path / "out", []
+def failing_at(patch: pytest.MonkeyPatch, step: int, error: BaseException, lasting: bool = False) -> None:
+    """Has the ``step``-th change or sync of a name raise an error; lasting: and all that follow."""
+    calls = 0
+
+    def counted(real: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **options: object) -> object:
+            nonlocal calls
+            calls += 1
+            if calls == step or (lasting and calls > step):
+                raise error
+            return real(*arguments, **options)
+
+        return call
+
+    patch.setattr(Path, "unlink", counted(Path.unlink))
+    patch.setattr(Path, "replace", counted(Path.replace))
+    patch.setattr(atomic_export, "sync_folder", counted(atomic_export.sync_folder))
+
+
+def stopped_export(out: Path, step: int, error: BaseException, lasting: bool = False) -> None:
+    """An export whose ``place`` fails at a step."""
+    with pytest.MonkeyPatch.context() as patch, staging(out) as folder:
+        put(folder, "two")
+        failing_at(patch, step, error, lasting)
+        place(folder, out)
+
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "x")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), FULL])
+@pytest.mark.parametrize("step", range(1, 10))
+def test_wherever_it_stops_there_is_one_whole_export(tmp_path: Path, step: int, error: BaseException) -> None:
+    out = tmp_path / "out"
     export(out, "one")
+    with pytest.raises((KeyboardInterrupt, WorkspaceError)):
+        stopped_export(out, step, error)
+    assert names(out) == [MANIFEST, MODEL]
+    assert json.loads((out / MANIFEST).read_text()) == (out / MODEL).read_text()
 
-    def counted(self: Path, *arguments: object, _real: object = None, **options: object) -> object:
-        done.append(self)
-        if len(done) == step:
-            raise KeyboardInterrupt
-        return _real(self, *arguments, **options)
 
+@pytest.mark.parametrize("step", range(4, 9))
+def test_what_cannot_be_finished_at_once_is_finished_later(tmp_path: Path, step: int) -> None:
+    out = tmp_path / "out"
+    export(out, "one")
+    with pytest.raises(WorkspaceError):
+        stopped_export(out, step, FULL, lasting=True)
+    settle(out)
+    assert names(out) == [MANIFEST, MODEL]
+    assert json.loads((out / MANIFEST).read_text()) == (out / MODEL).read_text() == "two"
+
+
+def test_what_stopped_is_not_mixed_with_an_export_that_came_since(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export(out, "one")
     with staging(out) as folder:
         put(folder, "two")
-        with monkeypatch.context() as patch:
-            for method in ("unlink", "replace"):
-                real = getattr(Path, method)
-                patch.setattr(Path, method, lambda self, *a, _real=real, **o: counted(self, *a, _real=_real, **o))
-            with pytest.raises(KeyboardInterrupt):
-                place(folder, out)
-    if (out / MANIFEST).exists():
-        assert json.loads((out / MANIFEST).read_text()) == (out / MODEL).read_text() == "one"
-    else:
-        assert (out / MODEL).read_text() in ("one", "two")
-    export(out, "three")
+        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            failing_at(patch, 7, KeyboardInterrupt())  # the model has moved, and the manifest has not
+            place(folder, out)
+        assert (names(folder), names(out)) == ([".complete", ".lock", MANIFEST], [folder.name, MODEL])
+        export(out, "three")
+    assert names(out) == [MANIFEST, MODEL]
     assert json.loads((out / MANIFEST).read_text()) == (out / MODEL).read_text() == "three"
 
 
