@@ -7,7 +7,7 @@
     |   |   +-- OtherRun                 a stored training that is not the one asked for
     |   +-- InvalidFile                  a file that does not validate: TOML, CSV, .pte, checkpoint, SQLite
     |   +-- NotMeasured                  a latency was asked for that no table row answers
-    |   +-- WorkspaceError               no workspace, a read-only one, no space left on the disk
+    |   +-- WorkspaceError               no workspace, a read-only one, a full disk or one that fails
     |   +-- UnsupportedModule            a module or a size that a rewrite does not cover
     |   +-- VideoError                   a video that cannot be read (file and cause named)
     |   +-- MissingDependency            an optional package or tool that is not installed
@@ -72,7 +72,7 @@ class NotMeasured(UsageError):
 
 
 class WorkspaceError(UsageError):
-    """The workspace is missing, not writable, or its disk is full."""
+    """The workspace is missing, not writable, or its disk is full or fails."""
 
 
 class UnsupportedModule(UsageError):

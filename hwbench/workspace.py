@@ -239,7 +239,7 @@ class Workspace:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns the ways in which writing below ``path`` fails for want of rights or room into one WorkspaceError."""
+    """Turns the ways in which writing below ``path`` fails for want of rights, room or a sound disk into one error."""
     try:
         yield
     except OSError as error:
@@ -260,14 +260,20 @@ _REASONS = {
     errno.ENOTDIR: "a part of the path is a file",
     errno.EEXIST: "a part of the path is a file",
 }
+_FAULTS = {
+    errno.EIO: "the disk or its connection fails",
+    errno.ESTALE: "its file server no longer has it",
+}
 
 
 def refusal(error: OSError, path: Path, more: Mapping[int, str] | None = None) -> WorkspaceError | None:
     """What an error of the operating system means for the person who wants to write below ``path``.
 
-    None where it is about something else than rights, room and the kind of a path. ``more``: further numbers of errors
-    that mean one of these here, with the reason in words.
+    None where it is about something else than rights, room, a fault of the disk and the kind of a path. ``more``:
+    further numbers of errors that mean one of these here, with the reason in words.
     """
+    if error.errno in _FAULTS:
+        return _fault(error, "write", path)
     reason = (_REASONS | dict(more or {})).get(error.errno or 0)
     if reason is None:
         return None
@@ -277,11 +283,20 @@ def refusal(error: OSError, path: Path, more: Mapping[int, str] | None = None) -
     )
 
 
+def _fault(error: OSError, attempt: str, path: Path | str) -> WorkspaceError:
+    """A fault of the disk; ``attempt``: what could not be done."""
+    return WorkspaceError(
+        f"cannot {attempt} {error.filename or path}: {_FAULTS[error.errno or 0]}; "
+        "mend that or choose another directory, then run the same command again"
+    )
+
+
 @contextlib.contextmanager
 def explaining() -> Iterator[None]:
     """Turns an error of the operating system or of SQLite that nothing nearer turned into a WorkspaceError.
 
-    Errors that are not about rights, room, the kind of a path, the current folder or a database stay as they are.
+    Errors that are not about rights, room, a fault of the disk, the kind of a path, the current folder or a database
+    stay as they are.
     """
     try:
         yield
@@ -303,6 +318,8 @@ def _explained(error: Exception) -> WorkspaceError | None:
         return WorkspaceError(
             f"cannot use {error.filename}: {error.strerror}; mend its rights, or those of a folder above it"
         )
+    if isinstance(error, OSError) and error.errno in _FAULTS:  # of any file that the command uses
+        return _fault(error, "read or write", "a file")
     return refusal(error, Path(".")) if isinstance(error, OSError) else None
 
 

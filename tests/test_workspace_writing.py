@@ -19,7 +19,7 @@ import pytest
 
 from hwbench.errors import WorkspaceError
 from hwbench.reports.page import save
-from hwbench.workspace import check_writable, explaining, remove_leftovers, temporary_beside, write_bytes
+from hwbench.workspace import check_writable, explaining, remove_leftovers, temporary_beside, write_bytes, writing
 
 STRANGER = 65533
 # Writes a file, and waits for a line before the bytes are on the disk.
@@ -152,6 +152,30 @@ def test_what_nothing_nearer_explained_is_an_error_of_the_workspace():
     with pytest.raises(WorkspaceError, match=r"^database: no such table: rows$") as error, explaining():
         sqlite3.connect(":memory:").execute("SELECT * FROM rows")
     assert isinstance(error.value.__cause__, sqlite3.Error)
+
+
+def meet_a_fault() -> None:
+    """An I/O error of the operating system, as of a disk that fails: address 0 of a process is not mapped."""
+    with open("/proc/self/mem", "r+b", buffering=0) as memory:
+        memory.write(b"a")
+
+
+AGAIN = "mend that or choose another directory, then run the same command again"
+
+
+def test_a_fault_of_the_disk_names_what_was_being_written(tmp_path):
+    with pytest.raises(WorkspaceError) as error, writing(tmp_path / "out"):
+        meet_a_fault()
+    assert str(error.value) == f"cannot write {tmp_path}/out: the disk or its connection fails; {AGAIN}"
+    with pytest.raises(WorkspaceError) as error, writing(tmp_path / "out"):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), "/nfs/file")
+    assert str(error.value) == f"cannot write /nfs/file: its file server no longer has it; {AGAIN}"
+
+
+def test_a_fault_of_the_disk_that_nothing_nearer_explained_is_an_error_of_the_workspace():
+    with pytest.raises(WorkspaceError) as error, explaining():
+        meet_a_fault()
+    assert str(error.value) == f"cannot read or write a file: the disk or its connection fails; {AGAIN}"
 
 
 @pytest.mark.parametrize("kind", [BrokenPipeError, FileNotFoundError, ValueError])

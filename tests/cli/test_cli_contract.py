@@ -171,7 +171,7 @@ def test_an_error_is_one_message_on_stderr_with_its_status(
     assert capsys.readouterr() == ("", "hwbench: expected this, came that; type this\n")
 
 
-@pytest.mark.parametrize("error", [RuntimeError("first\nsecond"), KeyError("x"), OSError(5, "Input/output error", "f")])
+@pytest.mark.parametrize("error", [RuntimeError("first\nsecond"), KeyError("x"), OSError(19, "No such device", "f")])
 def test_what_nobody_expected_is_status_1_and_one_line_and_debug_shows_where(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

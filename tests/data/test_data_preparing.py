@@ -855,6 +855,22 @@ def test_shards_hold_every_video_with_its_label_and_are_made_once(
     assert {tar: tar.read_bytes() for tar in tars} == before
 
 
+def meet_a_fault(root: Path) -> None:
+    """An I/O error of the operating system, as of a disk that fails: address 0 of a process is not mapped."""
+    with open("/proc/self/mem", "r+b", buffering=0) as memory:
+        memory.write(b"a")
+
+
+@pytest.mark.parametrize("jobs", [0, 2])
+def test_a_fault_of_the_disk_that_is_written_ends_all_and_blames_no_video(
+    workspace: Workspace, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
+) -> None:
+    monkeypatch.setattr("hwbench.data.preparing._begin_change", meet_a_fault)
+    listing = open_listing(workspace, str(clips))
+    with pytest.raises(WorkspaceError, match=f"cannot write {tmp_path}/out/.*: the disk or its connection fails"):
+        prepare_data(workspace, listing, tmp_path / "out", SMALL, jobs=jobs, time_limit_s=60)
+
+
 @dataclass(frozen=True)
 class DriveSource:
     """A video on a drive that gives nothing as long as the file ``fault`` is there."""
