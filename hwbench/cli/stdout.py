@@ -7,7 +7,8 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from io import BufferedWriter, FileIO, TextIOWrapper
+from typing import Any, TextIO
 
 _STDOUT, _STDERR = 1, 2
 
@@ -21,7 +22,7 @@ def stdout_for_results() -> Iterator[None]:
 
     Raises:
         BrokenPipeError: Whoever read stdout is gone before all was written.
-        OSError: stdout cannot be written, as to a full disk.
+        OSError: stdout cannot be written, as to a full disk; ``filename`` is ``stdout``.
     """
     before = sys.stdout
     if not _is_stdout(before):
@@ -29,7 +30,8 @@ def stdout_for_results() -> Iterator[None]:
         return
     before.flush()
     kept = os.dup(_STDOUT)
-    with open(kept, "w", buffering=1, encoding=before.encoding, errors=before.errors) as results:
+    stdout = BufferedWriter(_Stdout(kept, "w"))
+    with TextIOWrapper(stdout, before.encoding, before.errors, line_buffering=True) as results:
         _talk_on_stdout()
         sys.stdout = results
         try:
@@ -39,6 +41,17 @@ def stdout_for_results() -> Iterator[None]:
             before.flush()
             ctypes.CDLL(None).fflush(None)  # C has buffers of its own, also of what it wrote for stdout
             os.dup2(kept, _STDOUT)
+
+
+class _Stdout(FileIO):
+    """Names itself in its errors: a file that is opened by its descriptor has no name."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = "stdout"
+            raise
 
 
 def _is_stdout(file: TextIO | None) -> bool:

@@ -145,6 +145,15 @@ def test_stdout_that_is_closed_ends_a_command_with_the_documented_status() -> No
     assert "without a message, stdout was closed before all was written" in row
 
 
+@pytest.mark.parametrize("arguments", [["zoo", "--json"], ["zoo"], ["--help"]])
+def test_stdout_on_a_full_disk_is_named_as_what_cannot_be_written(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "hwbench", *arguments]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.stderr.startswith("hwbench: cannot write stdout: no space is left on the disk; ")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
 def errors() -> list[type[HwbenchError]]:
     found = vars(hwbench.errors).values()
     return [error for error in found if inspect.isclass(error) and issubclass(error, HwbenchError)]
