@@ -28,6 +28,7 @@ def check_artifact(
     Raises:
         InvalidFile: It does not load.
         CheckFailed: It loads, but does not run, kills its process, or takes too long.
+        WorkspaceError: Its output cannot be written.
         DeviceError: The device went away.
     """
     transport = bench.transport

@@ -45,7 +45,8 @@ Answers are JSON objects, one per line, flushed, told apart by ``kind``:
     sentinel  as session
     ops       id, total_ns, ops: [[name, ns, executions], ...] in the order of execution, wrappers included
     check     shape, load_ns, first_ns
-    error     id, stage (load or run; parse: what another program said could not be read), reason
+    error     id, stage (load or run; write: the output of a check; parse: what another program said could not be read),
+              reason
     end       all visits are done
 
 Exit status 2 says that the arguments are wrong, 1 that a check failed (an ``error`` line says how).
@@ -202,7 +203,7 @@ class FileChecked:
 
 @dataclass(frozen=True)
 class Error:
-    """A file failed, at ``stage`` load or run."""
+    """A file failed, at ``stage`` load or run; at ``write`` the runner could not write what came out of it."""
 
     id: str
     stage: str

@@ -271,8 +271,13 @@ class RunnerSession:
             self.status = 1
             yield _answer("error", id="check", stage=failure.stage, reason=str(failure))
             return
-        if options.output:
-            output.tofile(options.output)
+        try:
+            if options.output:
+                Path(options.output).write_bytes(output.tobytes())
+        except OSError as error:
+            self.status = 1
+            yield _answer("error", id="check", stage="write", reason=f"{options.output}: {error.strerror}")
+            return
         yield _answer("check", shape=list(output.shape), load_ns=load_ns, first_ns=first_ns)
 
 

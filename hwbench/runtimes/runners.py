@@ -13,12 +13,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from hwbench.errors import CheckFailed, InvalidFile, MissingDependency
+from hwbench.errors import CheckFailed, InvalidFile, MissingDependency, WorkspaceError
 from hwbench.interpreter import python_command, python_path
 from hwbench.runtimes import get, of_file, protocol
 from hwbench.runtimes.capabilities import NATIVE, PYTHON
 from hwbench.runtimes.native.build import build_runner
 from hwbench.scratch import scratch_folder
+from hwbench.workspace import writing
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -99,6 +100,7 @@ def check_file(
     Raises:
         InvalidFile: It does not load, or no runtime has files with the ending of its name.
         CheckFailed: It loads, but does not run, kills its process, or takes too long.
+        WorkspaceError: Its input or output cannot be written.
     """
     runner = runner or python_runner()
     if path.suffix and of_file(path) is None:
@@ -109,7 +111,8 @@ def check_file(
     with scratch_folder() as folder:
         answer, given = Path(folder, "output.raw"), Path(folder, "input.raw")
         if input is not None:
-            np.ascontiguousarray(input, dtype=np.float32).tofile(given)
+            with writing(given):  # not by numpy, which loses what does not fit on the disk
+                given.write_bytes(np.ascontiguousarray(input, dtype=np.float32).tobytes())
         options = protocol.Options(
             check=str(path.resolve()),
             output=str(answer),
@@ -146,6 +149,11 @@ def read_check(name: str, status: int, stdout: str, stderr: str, answer: Path) -
         if isinstance(message, protocol.Error):
             if message.stage == "load":
                 raise InvalidFile(f"{name}: expected a model that can be loaded: {message.reason}")
+            if message.stage == "write":
+                raise WorkspaceError(
+                    f"{name}: the runner cannot write its output to {message.reason}; mend that, then run the same "
+                    "command again"
+                )
             raise CheckFailed(f"{name}: loads, but does not run: {message.reason}")
     if status == -signal.SIGALRM:
         raise CheckFailed(f"{name}: neither result nor error within the time limit")

@@ -1,5 +1,7 @@
 import importlib.metadata
 import json
+import os
+import resource
 import subprocess
 import sys
 
@@ -15,7 +17,7 @@ from hwbench.runtimes.eager import EagerTorch
 from hwbench.runtimes.eager_model import load_eager
 from hwbench.runtimes.protocol import Options
 from hwbench.runtimes.python_runner import PROFILED_RUNS, RunnerSession
-from hwbench.runtimes.runners import check_file
+from hwbench.runtimes.runners import check_file, python_runner, read_check
 from hwbench.specs import DelegationReport, Workload
 from hwbench.testing.models import write_eager
 
@@ -49,6 +51,25 @@ def test_the_file_runs_in_the_python_runner(artifact):
     checked = check_file(artifact.path)
     assert checked.output.shape == (2, 4, 3, 6, 5)
     assert np.isfinite(checked.output).all()
+
+
+def test_a_full_disk_for_the_output_is_no_fault_of_the_file(artifact):
+    runner = python_runner()
+    command = [*runner.command, *Options(check=str(artifact.path), output="/dev/full").argv()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **runner.env})
+    said = r"block.*: the runner cannot write its output to /dev/full: No space left on device; mend that, then run"
+    with pytest.raises(WorkspaceError, match=said):
+        read_check(artifact.path.name, done.returncode, done.stdout, done.stderr, artifact.path)
+
+
+def test_no_room_for_the_input_is_no_fault_of_the_file(artifact):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))
+    try:
+        with pytest.raises(WorkspaceError, match=r"cannot write .*input.raw: a file would be larger than the limit"):
+            check_file(artifact.path, np.zeros((2, 4, 3, 6, 5), np.float32))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_loading_a_file_imports_nothing_once_the_engine_is_loaded(artifact):

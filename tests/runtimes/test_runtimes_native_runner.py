@@ -420,6 +420,11 @@ def test_checking_with_an_input_of_the_wrong_size(native, files):
         check_file(files["small"], np.zeros(3, np.float32), runner=native)
 
 
+def test_checking_with_a_full_disk_for_the_output(native, files):
+    done, messages = run(native, Options(check=str(files["small"]), output="/dev/full"))
+    assert (done.returncode, messages[-1]) == (1, Error("check", "write", "/dev/full: No space left on device"))
+
+
 def test_operations_in_order_with_the_names_of_the_engine(native, files, tmp_path):
     listing = write_list(tmp_path, {"a": files["small"]})
     found = {}

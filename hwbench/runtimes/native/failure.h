@@ -14,7 +14,7 @@ namespace hwbench {
 
 using executorch::runtime::Error;
 
-// A file that does not load or does not run. `stage` is "load" or "run".
+// A file that does not load or does not run, or whose output cannot be written. `stage` is "load", "run" or "write".
 struct Failure : std::runtime_error {
   Failure(std::string stage_, const std::string& reason) : std::runtime_error(reason), stage(std::move(stage_)) {}
   std::string stage;

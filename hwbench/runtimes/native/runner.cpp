@@ -11,10 +11,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <numeric>
@@ -359,7 +361,7 @@ int run_check(const Options& o) {
       std::ofstream file(o.output, std::ios::binary);
       file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(4 * values.size()));
       file.close();
-      if (!file) usage("--output: cannot write " + o.output);
+      if (!file) throw Failure("write", o.output + ": " + std::strerror(errno));
     }
     Line("check")
         .integers("shape", shape)
