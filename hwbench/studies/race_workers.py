@@ -23,6 +23,8 @@ from hwbench.studies.race import FinalistTrainer
 
 # The score of a network that a worker did not train, as it does not see the folder of the study.
 _UNSEEN = -1.0
+# How the name of the file begins by which a worker knows the folder of the study.
+_MARK = ".race-"
 # So many workers may die of a network.
 _DEATHS = 2
 
@@ -125,7 +127,12 @@ def _is_unseen(outcome: Outcome) -> bool:
 
 @contextmanager
 def _mark(folder: Path) -> Iterator[Path]:
-    """A file that nobody else has, in the folder of the study, by which a worker knows that it sees the folder."""
+    """A file that nobody else has, in the folder of the study, by which a worker knows that it sees the folder.
+
+    The process of the search has the study for itself, so that what is there already was left by a killed one.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".race-") as file:
+    for left in folder.glob(f"{_MARK}*"):
+        left.unlink(missing_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=_MARK) as file:
         yield Path(file.name)

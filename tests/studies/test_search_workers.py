@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -16,12 +17,20 @@ from hwbench.testing.evaluations import (
     Die,
     DieLeavingChild,
     EvaluationsConformance,
+    FileFinalists,
     Sleep,
     alive,
+    finalists,
     gone,
     scored,
     setup,
 )
+
+
+def race_and_die(folder):
+    """Begins to train a finalist and ends this process."""
+    workers, _ = finalists(Workers(1), FileFinalists(folder.parent), [], folder)
+    list(replace(workers, network=lambda key: os.kill(os.getpid(), signal.SIGKILL))(["one"], 1))
 
 
 class TestWorkerPool(EvaluationsConformance):
@@ -38,6 +47,17 @@ class TestWorkerPool(EvaluationsConformance):
         (reason,) = [outcome.reason for outcome in outcomes if isinstance(outcome, Died)]
         assert "killed by SIGKILL" in reason
         assert len(outcomes) == 2
+
+    def test_what_a_killed_race_left_in_the_study_goes_with_the_next_one(self, networks, tmp_path):
+        study = tmp_path / "study"
+        process = multiprocessing.get_context("spawn").Process(target=race_and_die, args=(study,))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        assert [path.name[:6] for path in study.iterdir()] == [".race-"]
+        workers, told = finalists(Workers(1), FileFinalists(tmp_path), networks, study)
+        assert list(workers([networks[0].name], 1)) == [(networks[0].name, "")]
+        assert (told, list(study.iterdir())) == ([], [])
 
 
 @pytest.fixture
