@@ -601,10 +601,27 @@ def test_a_space_that_was_opened_before_a_reload_does_not_mix_blocks(package, tm
     space = open_space(workspace, f"{package}:make", 5)
     (member,) = space.architectures()
     edited(tmp_path / f"{package}.py", ("groups=4", "groups=2"))
-    with pytest.raises(InvalidValue, match=rf"^{package}:make: its blocks are others than .* open the space again"):
-        space.network(member, 5)
+    said = rf"^{package}:make: its blocks are others than .* loaded anew; open the space again$"
+    for num_classes in (5, 1):
+        with pytest.raises(InvalidValue, match=said):
+            space.network(member, num_classes)
     again = open_space(workspace, f"{package}:make", 5)
     assert again.network(member, 5).blocks == loaded(package, "make", 5).network.blocks
+
+
+def test_inner_blocks_may_have_the_width_of_the_classes(package, tmp_path, monkeypatch):
+    """Where a number of classes is not known yet, another one stands for it in a network that is asked for its clip."""
+    source = tmp_path / f"{package}.py"
+    source.write_text(
+        f"{source.read_text()}\ndef narrow(num_classes=5):\n"
+        "    last = nn.Sequential(nn.AdaptiveAvgPool3d(1), nn.Flatten())\n"
+        "    return nn.Sequential(stem(), nn.Conv3d(4, num_classes, 1), last)\nnarrow.input_shape = make.input_shape\n"
+    )
+    space = open_space(Workspace.create(tmp_path / "w"), f"{package}:narrow", 5)
+    (member,) = space.architectures()
+    assert space.network(member, 5).blocks == loaded(package, "narrow", 5).network.blocks
+    assert space.network(member, 1).input == space.network(member, 5).input
+    assert by_hand.trainable(space.network(member, 1).with_classes(5))[1].out_channels == 5
 
 
 def whole_of(network):

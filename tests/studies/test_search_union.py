@@ -11,6 +11,8 @@ import hwbench
 import hwbench.api.search
 from hwbench import Listener, SearchRequest
 from hwbench.cli.main import main
+from hwbench.data import SyntheticSpec
+from hwbench.data.synthetic import prepare
 from hwbench.errors import InfeasibleBudget, InvalidValue, NotMeasured, UnknownName
 from hwbench.latency import AdditivePredictor, LatencyTable, table_path, with_own_networks
 from hwbench.measure.campaign import Campaign
@@ -439,3 +441,31 @@ def test_trainings_on_several_data_are_no_default_for_spaces_that_compete(worksp
     again = Keeper()
     assert ask(workspace, again, study=f"{X3D}-{R2PLUS1D}_local_int8_0.3ms_fitted").settings == fitted
     assert not [line for line in again.lines if "begins without trainings" in line]
+
+
+BY_CLASSES = """from torch import nn
+
+def net(num_classes=400, width=8):
+    last = nn.Sequential(nn.AdaptiveAvgPool3d(1), nn.Flatten())
+    return nn.Sequential(nn.Conv3d(3, width, 3, 4, 1), nn.ReLU(), nn.Conv3d(width, num_classes, 1), last)
+
+def wide(num_classes=400):
+    return net(num_classes, 16)
+
+net.input_shape = wide.input_shape = (1, 3, 4, 16, 16)
+"""
+
+
+def test_models_by_hand_whose_inner_blocks_have_the_width_of_the_classes_are_trained_and_race(
+    workspace, tmp_path, monkeypatch
+):
+    (tmp_path / "nets_by_classes.py").write_text(BY_CLASSES)
+    monkeypatch.syspath_prepend(tmp_path)
+    names = ["nets_by_classes:net", "nets_by_classes:wide"]
+    members = open_spaces(workspace, names, CLASSES).members
+    both_tables(members, "local", work).write(table_path(workspace.root, installed_target(), INT8))
+    videos = str(prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=16, frames=8)))
+    shared = {"space": ",".join(names), "budget": "1s", "data": videos, "classes": CLASSES}
+    trained = {"evaluator": "short-train", "epochs": 1, "finalists": 2, "finalist_epochs": 2}
+    result = ask(workspace, measure=1, trials=2, **trained, **shared)
+    assert result.race.winner == result.best.architecture

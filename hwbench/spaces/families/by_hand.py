@@ -25,10 +25,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HandEnds(Ends):
-    """First and last block of a model; a model without named blocks has its one block at the end."""
+    """First and last block of a model; a model without named blocks has its one block at the end.
+
+    Attributes:
+        name: Of the model.
+        blocks: Its blocks when the space was opened.
+        num_classes: Number of classes that the space was opened with; None: that of the model itself.
+    """
 
     name: ModelName
     blocks: tuple[BlockSpec, ...]
+    num_classes: int | None
 
     def stem(self) -> BlockSpec:
         return self.blocks[0]
@@ -40,15 +47,14 @@ class HandEnds(Ends):
         """The last block as wide as asked for, or as it is where the user's function does not take ``num_classes``.
 
         Raises:
-            InvalidValue: The blocks before it are no longer those of the space.
+            InvalidValue: The code of the model was loaded anew since the space was opened.
         """
-        *before, head = _load(self.name, num_classes).network.blocks
-        if tuple(before) != self.blocks[:-1]:
+        if _load(self.name, self.num_classes).network.blocks != self.blocks:
             raise InvalidValue(
-                f"{self.name}: its blocks are others than when the space was opened: its code was loaded anew, or they "
-                f"change with the number of classes ({num_classes}); open the space again, with that number"
+                f"{self.name}: its blocks are others than when the space was opened, for its code was loaded anew; "
+                "open the space again"
             )
-        return head
+        return _load(self.name, num_classes).network.blocks[-1]
 
     def parts(self) -> Mapping[str, object]:
         return {"stem": self.blocks[0].key, "blocks": [block.key for block in self.blocks[1:]]}
@@ -99,7 +105,7 @@ def hand_space(name: ModelName, num_classes: int | None = None) -> StagedSpace:
         frames=(cell.frames,),
         resolution=(cell.resolution,),
         family=ByHand(blocks[1:-1]),
-        ends=HandEnds(name, blocks),
+        ends=HandEnds(name, blocks, num_classes),
         stages=(chain,),
     )
 
