@@ -17,7 +17,7 @@ from hwbench.deploy.source import ExportSource, calibrate_batch_norm
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.measure.cache import file_sha256
 from hwbench.models import by_hand
-from hwbench.models.answers import lasting_answer
+from hwbench.models.answers import initialised, lasting_answer
 from hwbench.models.files import keys_of, listed, named_as, read_tensors
 from hwbench.models.published import Difference, described, diff
 from hwbench.registry import suggest
@@ -144,7 +144,8 @@ def foreign_original(
 
     Raises:
         InvalidFile: The file is no state dict of this model.
-        InvalidValue: The model does not take the input, or, with random weights, no batch of such.
+        InvalidValue: The model does not take the input, or, with random weights, no batch of such; or no clip reaches
+            one of its lazy layers.
         UnsupportedModule: It does not return logits (1, classes), or they depend on the clips before.
     """
     module, origin = model.module.eval(), WeightsOrigin("made")
@@ -153,6 +154,7 @@ def foreign_original(
         origin = WeightsOrigin("file", sha256=file_sha256(weights))
     elif seed is not None:
         origin = WeightsOrigin("random", seed=seed)
+    module = initialised(model.name, module, input, model.function)
     logits = lasting_answer(model.name, module, input, model.function)
     if weights is None and seed is not None:
         generator = torch.Generator().manual_seed(seed)

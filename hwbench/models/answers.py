@@ -13,7 +13,7 @@ from torch import nn
 from hwbench.blocks.copies import copied
 from hwbench.blocks.double_precision import is_of_dtypes
 from hwbench.blocks.kept import changed, kept_values, refusal
-from hwbench.blocks.lazy import uninitialised
+from hwbench.blocks.lazy import lazy_layers, uninitialised
 from hwbench.errors import InvalidValue, UnsupportedModule
 from hwbench.models.examined_blocks import own_modules
 from hwbench.models.variables import Variables
@@ -22,6 +22,9 @@ from hwbench.specs import ModelName, TensorSpec
 
 # What modules raise of a clip of another size.
 _OF_SIZES = RuntimeError, ValueError, AssertionError, IndexError
+
+# The stub of torch lacks device and dtype.
+_without_values: Any = nn.UninitializedBuffer
 
 # Of the largest logit: sums in another order make about 1e-6.
 _TOLERANCE = 1e-4
@@ -75,6 +78,40 @@ def answer(name: ModelName | str, module: nn.Module, clip: torch.Tensor) -> torc
     return logits
 
 
+def initialised(name: ModelName | str, module: nn.Module, input: TensorSpec, function: object = None) -> nn.Module:
+    """The module with weights in its lazy layers, which has seen no clip: a copy of it gets a clip of zeros.
+
+    A module without lazy layers is returned as it is; one that cannot be copied gets the clip itself.
+
+    Args:
+        name: Of the model, for errors.
+        module: It has seen no clip.
+        input: Shape of the clip.
+        function: The user's function that made the module, whose variables stay as they are; None: there is none.
+
+    Raises:
+        InvalidValue: It does not take the clip, no clip reaches a lazy layer, or there is no memory for the clip.
+        UnsupportedModule: It does not return logits (1, classes).
+    """
+    layers = lazy_layers(module)
+    if not layers:
+        return module
+    copy, variables = _copy(module), _variables(module, function)
+    seen = module if copy is None else copy
+    modes = [(part, part.training) for part in seen.modules()]
+    answer(name, seen, clip_of(name, input))
+    variables.put_back()
+    for part, mode in modes:
+        part.training = mode
+    if missing := uninitialised(seen):
+        raise InvalidValue(
+            f"{name}: a clip does not reach {missing[0]}, which stays without values; leave its layer out"
+        )
+    if seen is module:
+        return module
+    return copied(module, {id(layer): seen.get_submodule(path) for path, layer in layers.items()})
+
+
 def lasting_answer(
     name: ModelName | str, module: nn.Module, input: TensorSpec, function: object = None
 ) -> torch.Tensor:
@@ -82,19 +119,17 @@ def lasting_answer(
 
     Args:
         name: Of the model, for errors.
-        module: Lazy layers of it get their weights from the clip.
+        module: Its lazy layers have weights (``initialised``).
         input: Shape of the clip.
-        function: The user's function that made the module, whose variables are looked at, too; None: there is none.
+        function: The user's function that made the module; variables of its modules and classes are looked at, too.
+            None: there is none.
 
     Raises:
         InvalidValue: The module does not take the clip, or there is no memory for it.
         UnsupportedModule: It returns something else, or keeps something of a clip that later answers depend on.
     """
     clip = noise(name, input)
-    if uninitialised(module):
-        answer(name, module, clip)
-    own = () if function is None or isinstance(function, nn.Module) else own_modules(function, [module]).values()
-    fresh, before, variables = _copy(module), kept_values(module), Variables(own)
+    fresh, before, variables = _copy(module), kept_values(module), _variables(module, function)
     logits = answer(name, module, clip)
     kept = [*changed(before, kept_values(module)), *variables.changed()]
     if kept and fresh is not None:
@@ -106,10 +141,21 @@ def lasting_answer(
     return logits
 
 
+def _variables(module: nn.Module, function: object) -> Variables:
+    """The variables of the user's modules, and of the classes in them that the parts of a model are of."""
+    if function is None or isinstance(function, nn.Module):
+        return Variables(())
+    own = own_modules(function, [module])
+    classes = dict.fromkeys(one for part in module.modules() for one in type(part).__mro__ if one.__module__ in own)
+    return Variables([*own.values(), *classes])
+
+
 def _copy(module: nn.Module) -> nn.Module | None:
     """A copy; None of a module that holds what cannot be copied, and that no deploy form is made of either."""
+    # torch copies parameters without values, and no buffers.
+    empty = [one for one in module.buffers() if isinstance(one, nn.UninitializedBuffer)]
     try:
-        return copied(module)
+        return copied(module, {id(one): _without_values(device=one.device, dtype=one.dtype) for one in empty})
     except UnsupportedModule:
         return None
 

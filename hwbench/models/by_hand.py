@@ -24,7 +24,7 @@ from torch import nn
 from hwbench.blocks.copies import copied
 from hwbench.blocks.lazy import uninitialised
 from hwbench.errors import HwbenchError, InvalidValue, UnsupportedModule
-from hwbench.models.answers import answer, clip_of, first_line, lasting_answer, noise
+from hwbench.models.answers import first_line, initialised, lasting_answer, noise
 from hwbench.models.examined_blocks import examined, own_modules
 from hwbench.registry import is_ending, suggest
 from hwbench.specs import BlockSpec, ModelName, Network, TensorSpec
@@ -307,7 +307,9 @@ def assumed_pixels(name: str, mean: float, std: float) -> str:
 
 def _examined(name: ModelName, function: Any, num_classes: int | None) -> HandModel:
     def make() -> nn.Module:
-        return _initialised(name, made(name, num_classes))
+        module = made(name, num_classes)
+        clip = input_of(name, module) if uninitialised(module) else None
+        return module if clip is None else initialised(name, module, clip, function)
 
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -330,25 +332,6 @@ def _examined(name: ModelName, function: Any, num_classes: int | None) -> HandMo
 
 def _code_of(modules: Iterable[str]) -> dict[str, ModuleSpec | None]:
     return {module: getattr(sys.modules.get(module), "__spec__", None) for module in modules}
-
-
-def _initialised(name: ModelName, module: nn.Module) -> nn.Module:
-    """The module, its lazy layers with weights: those that a clip in eval mode gives them.
-
-    Raises:
-        InvalidValue: It does not take the clip, or no clip reaches a lazy layer.
-        UnsupportedModule: It does not return logits (1, classes).
-    """
-    clip = input_of(name, module) if uninitialised(module) else None
-    if clip is None:
-        return module
-    modes = [(layer, layer.training) for layer in module.modules()]
-    answer(name, module, clip_of(name, clip))
-    for layer, mode in modes:
-        layer.training = mode
-    if rest := uninitialised(module):
-        raise InvalidValue(f"{name}: a clip does not reach {rest[0]}, which stays without values; leave its layer out")
-    return module
 
 
 def _given(function: Any, attribute: str, default: Any) -> Any:

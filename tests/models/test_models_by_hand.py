@@ -242,6 +242,15 @@ class Lazy(nn.Module):
     def forward(self, x):
         return self.head(self.frozen(self.norm(self.first(x))))
 
+class Tied(Lazy):
+    def __init__(self):
+        super().__init__()
+        self.spare, self.seen = nn.LazyConv3d(4, 3, padding=1), []
+        self.spare.weight, self.spare.bias = self.first.weight, self.first.bias
+    def forward(self, x):
+        self.seen.append(x.shape)
+        return super().forward(x)
+
 class Unreached(Lazy):
     def __init__(self):
         super().__init__()
@@ -518,6 +527,13 @@ def test_lazy_layers_have_weights_and_the_modes_and_statistics_stay(package):
     assert first.norm.num_batches_tracked == 0
     assert torch.equal(first.first.weight, again.first.weight)
     assert not torch.equal(first.first.weight, second.first.weight)
+
+
+def test_a_new_module_with_lazy_layers_has_seen_no_clip_and_shares_what_its_function_shares(package):
+    tied = loaded(package, "Tied").make()
+    assert tied.seen == []
+    assert tied.spare.weight is tied.first.weight
+    assert tied.first.weight.shape == (4, 3, 3, 3, 3)
 
 
 def test_the_weights_of_lazy_layers_of_an_export_follow_from_its_seed(package, tmp_path):
