@@ -219,9 +219,10 @@ def checked_value(one: RequestField, value: Any) -> Any:
         raise InvalidValue(f"{one.label}: expected {kind.__name__}, got {value!r}")
     if kind is float and not math.isfinite(value):  # NaN is beyond no bound
         raise InvalidValue(f"{one.label}: expected a finite number, got {value!r}")
-    if kind is int and abs(value) > _MOST_WHOLE:
-        raise InvalidValue(f"{one.label}: expected a whole number of at most {_MOST_WHOLE}")
     least, most = one.option.minimum, one.option.maximum
+    if kind is int and abs(value) > _MOST_WHOLE:  # Python writes no number of 5,000 digits
+        wanted = f"a whole number of at most {_MOST_WHOLE}" if most is None else _bounds(least, most)
+        raise InvalidValue(f"{one.label}: expected {wanted}")
     if (least is not None and value < least) or (most is not None and value > most):
         raise InvalidValue(f"{one.label}: expected {_bounds(least, most)}, got {value!r}")
     if one.option.choices and value not in one.option.choices:
