@@ -112,7 +112,8 @@ def test_19_03_a_command_runs_with_safe_children_and_leaves_the_environment_as_i
     seen = []
     monkeypatch.setattr("hwbench.cli.main.app", lambda *_, **__: seen.append(os.environ.get("PYTHONSAFEPATH")))
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
-    main([])
+    with pytest.raises(SystemExit):
+        main([])
     assert seen == ["1"]
     assert "PYTHONSAFEPATH" not in os.environ
 

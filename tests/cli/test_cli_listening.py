@@ -199,6 +199,7 @@ def noisy(request, as_json):
     emit({"result": 1}, as_json=as_json)
     c.printf(b"C at the end\\n")
 add_command(program.app, "noisy", Noisy, noisy)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where tests run in the background, it is ignored
 program.main(["noisy", *sys.argv[1:]])
 """
 

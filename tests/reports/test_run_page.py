@@ -303,7 +303,7 @@ def test_a_damaged_archive_of_scores_is_said_on_the_page(run, parse):
         ({"runs": ["runs/tiny"], "device": "x"}, InvalidValue, "one of a study, a device and a run"),
         ({"device": "x", "watch": 3}, InvalidValue, "--watch is about a training run"),
         ({"study": "done", "watch": 3}, InvalidValue, "done is a study; --watch is about a training run"),
-        ({"study": "runs/tiny", "watch": 0.5}, InvalidValue, "--watch: expected at least 1"),
+        ({"study": "runs/tiny", "watch": 0.5}, InvalidValue, "--watch: expected 1 to 86400"),
     ],
 )
 def test_wrong_input_is_one_line(root, values, error, said):
