@@ -122,7 +122,7 @@ def test_what_the_command_line_refuses(kitchen, words, said):
         (("--guests", "0"), "--guests: expected 1 to 12, got 0"),
         (("--guests", "13"), "--guests: expected 1 to 12, got 13"),
         (("--guests", "two"), "--guests: expected a whole number, got 'two'"),
-        (("--guests", "1" * 400), f"--guests: expected a whole number of at most {2**63 - 1}"),
+        (("--guests", "1" * 400), "--guests: expected 1 to 12"),
         (("--salt", "-1"), "--salt: expected at least 0, got -1.0"),
         (("--salt", "1" * 400), "--salt: expected a finite number, got inf"),
         (("--heat", "warm"), "--heat: expected low or high, got 'warm'"),
@@ -138,8 +138,10 @@ def test_a_number_that_fits_into_no_64_bits_is_refused_by_its_field():
     with pytest.raises(InvalidValue, match="--salt: expected a finite number, got inf"):
         CookRequest(dish="soup", pot="p", salt=10**5000)
     for guests in (2**63, -(10**5000)):
-        with pytest.raises(InvalidValue, match="--guests: expected a whole number of at most 9223372036854775807"):
+        with pytest.raises(InvalidValue, match="--guests: expected 1 to 12$"):
             CookRequest(dish="soup", pot="p", guests=guests)
+        with pytest.raises(InvalidValue, match="--page: expected a whole number of at most 9223372036854775807"):
+            CookRequest(dish="soup", pot="p", page=(guests,))
 
 
 @pytest.mark.parametrize("salt", [math.nan, math.inf])
