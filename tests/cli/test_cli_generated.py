@@ -138,7 +138,7 @@ def test_a_number_that_fits_into_no_64_bits_is_refused_by_its_field():
     with pytest.raises(InvalidValue, match="--salt: expected a finite number, got inf"):
         CookRequest(dish="soup", pot="p", salt=10**5000)
     for guests in (2**63, -(10**5000)):
-        with pytest.raises(InvalidValue, match="--guests: expected 1 to 12$"):
+        with pytest.raises(InvalidValue, match=r"--guests: expected 1 to 12$"):
             CookRequest(dish="soup", pot="p", guests=guests)
         with pytest.raises(InvalidValue, match="--page: expected a whole number of at most 9223372036854775807"):
             CookRequest(dish="soup", pot="p", page=(guests,))
