@@ -15,7 +15,7 @@ from hwbench.api.reading import RGB
 from hwbench.api.train_request import RAISE
 from hwbench.errors import InvalidFile, InvalidValue, OtherRun
 from hwbench.printable import counted
-from hwbench.units import format_rate
+from hwbench.units import MOST_WHOLE, format_rate
 
 if TYPE_CHECKING:
     from hwbench.api.study_data import StudyData
@@ -142,7 +142,7 @@ class StudyFinalists:
 
         With the seed of the trials a training of their length would be theirs again, and say nothing new.
         """
-        return (self.seed + 1) % 2**63
+        return (self.seed + 1) % (MOST_WHOLE + 1)
 
     @property
     def _modality(self) -> list[str]:

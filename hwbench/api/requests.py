@@ -21,6 +21,7 @@ from typing_extensions import dataclass_transform
 from hwbench.errors import InvalidValue
 from hwbench.printable import enumeration
 from hwbench.registry import suggest
+from hwbench.units import MOST_WHOLE
 
 Request = TypeVar("Request")
 _KEY = "option"
@@ -28,8 +29,6 @@ EMPTY = "expected a value, got an empty one; is a shell variable unset?"
 """What is said behind the label of a field whose text is empty or of blanks."""
 # What is taken for a number, and becomes one of Python.
 _NUMBERS: Mapping[type, type] = {int: numbers.Integral, float: numbers.Real}
-# Of 64 bits with a sign: larger ones fit neither SQLite nor torch, nor a float after some products.
-_MOST_WHOLE = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -220,8 +219,8 @@ def checked_value(one: RequestField, value: Any) -> Any:
     if kind is float and not math.isfinite(value):  # NaN is beyond no bound
         raise InvalidValue(f"{one.label}: expected a finite number, got {value!r}")
     least, most = one.option.minimum, one.option.maximum
-    if kind is int and abs(value) > _MOST_WHOLE:  # Python writes no number of 5,000 digits
-        wanted = f"a whole number of at most {_MOST_WHOLE}" if most is None else _bounds(least, most)
+    if kind is int and abs(value) > MOST_WHOLE:  # Python writes no number of 5,000 digits
+        wanted = f"a whole number of at most {MOST_WHOLE}" if most is None else _bounds(least, most)
         raise InvalidValue(f"{one.label}: expected {wanted}")
     if (least is not None and value < least) or (most is not None and value > most):
         raise InvalidValue(f"{one.label}: expected {_bounds(least, most)}, got {value!r}")

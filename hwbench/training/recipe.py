@@ -10,6 +10,7 @@ from typing import Any
 from hwbench.errors import InvalidValue
 from hwbench.registry import suggest
 from hwbench.training import schedules
+from hwbench.units import MOST_WHOLE
 
 OPTIMIZERS = ("adamw", "lamb", "lars", "muon", "sgd")
 PRECISIONS = ("bf16", "fp16", "fp32")
@@ -25,8 +26,6 @@ USUAL: Mapping[str, Mapping[str, float]] = {
 }
 # Names that ``freeze`` takes beside a number of blocks.
 FREEZE = ("all-but-head", "stem")
-# Of 64 bits with a sign, as torch has them.
-_MOST_WHOLE = 2**63 - 1
 MULTIGRIDS = ("long",)
 
 
@@ -213,8 +212,8 @@ def _choose(name: str, value: str, names: tuple[str, ...]) -> None:
 
 def _check_size(name: str, value: object) -> None:
     """Refuses a number that fits into no 64 bits, which a message would not show either."""
-    if isinstance(value, int) and abs(value) > _MOST_WHOLE:
-        raise InvalidValue(f"recipe: {name} must be a number of at most {_MOST_WHOLE}")
+    if isinstance(value, int) and abs(value) > MOST_WHOLE:
+        raise InvalidValue(f"recipe: {name} must be a number of at most {MOST_WHOLE}")
 
 
 def _need(fine: bool, name: str, expected: str, value: object) -> None:

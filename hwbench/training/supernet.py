@@ -33,6 +33,7 @@ from hwbench.training.recipe import Recipe
 from hwbench.training.resources import Resources, clip_layout
 from hwbench.training.shared_weights import SharedWeights
 from hwbench.training.state import Resume, TrainState
+from hwbench.units import MOST_WHOLE
 
 # Draws of a step beside the largest and the smallest.
 DRAWS = 2
@@ -194,7 +195,7 @@ def _step(state: TrainState, parts: Sequence[tuple[Architecture, Batch]], steps:
     A video may be readable at one size alone; networks that saw other videos than the first learn the labels alone.
     """
     shared, recipe, layout = state.module, state.recipe, clip_layout(device)
-    torch.manual_seed((recipe.seed * steps + state.position.step) % 2**63)
+    torch.manual_seed((recipe.seed * steps + state.position.step) % (MOST_WHOLE + 1))
     set_rate(state.optimizer, recipe.rate(state.position.step, steps))
     state.optimizer.zero_grad(set_to_none=True)
     taught: tuple[torch.Tensor, torch.Tensor] | None = None
