@@ -280,10 +280,10 @@ def without_lists(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if not isinstance(value, Mapping | list)}
 
 
-def undisturbed_before(workspace: Workspace) -> Callable[[Mapping[str, str]], Undisturbed]:
-    """What profiles of the workspace know of core and memory that nothing else uses, by the conditions asked for."""
+def undisturbed_before(workspace: Workspace) -> Callable[[Mapping[str, str], str], Undisturbed]:
+    """What profiles of the workspace know of core and memory that nothing else uses, by conditions and runner build."""
 
-    def known(conditions: Mapping[str, str]) -> Undisturbed:
+    def known(conditions: Mapping[str, str], runner_build: str) -> Undisturbed:
         from hwbench.measure.drift import Undisturbed
         from hwbench.measure.store import MeasurementStore
 
@@ -291,7 +291,7 @@ def undisturbed_before(workspace: Workspace) -> Callable[[Mapping[str, str]], Un
             return Undisturbed()
         try:
             with MeasurementStore(workspace.store) as store:
-                return store.undisturbed(conditions)
+                return store.undisturbed(conditions, runner_build)
         except HwbenchError:  # one file can be timed without a store, and beside a damaged one
             return Undisturbed()
 

@@ -23,7 +23,7 @@ from hwbench.measure.failures import MeasurementFailure
 from hwbench.measure.judge import Judge
 from hwbench.measure.quality import sessions_needed, verdict
 from hwbench.measure.store import MeasurementStore
-from hwbench.measure.store_types import RowPurpose, fingerprint, no_build
+from hwbench.measure.store_types import RUNNER_BUILD, RowPurpose, fingerprint, no_build
 from hwbench.specs import Artifact, Measurement, Outcome, Repeatability, Session, Target, Timing, Workload
 
 # A row's sessions lie a round of its batch apart, so that what disturbs for some seconds does not disturb all of them:
@@ -133,6 +133,7 @@ class Campaign:
         purpose: Why rows are measured that the store does not have.
         repeat: The A/A test of the device, under the same conditions; None where its times mean nothing.
         ahead: Builds while the device measures; None where that would disturb it.
+        runner_build: ``Runner.build``; what sessions tell of core and memory is compared with those of the same one.
     """
 
     store: MeasurementStore
@@ -150,6 +151,7 @@ class Campaign:
     purpose: RowPurpose = RowPurpose.TABLE
     repeat: Callable[[], Repeatability] | None = None
     ahead: BuildAhead | None = None
+    runner_build: str = ""
 
     @property
     def fingerprint(self) -> str:
@@ -270,7 +272,8 @@ class Campaign:
         self, rows: dict[Workload, _Row], rounds: int, turn: int, watch: CampaignWatch
     ) -> Sequence[MeasurementFailure]:
         clocks = [session.clock_hz for row in rows.values() for session, _ in row.sessions]
-        judge = Judge(self.target.threads, self.emulated, self.store.undisturbed(self.conditions), clocks)
+        known = self.store.undisturbed(self.conditions, self.runner_build)
+        judge = Judge(self.target.threads, self.emulated, known, clocks)
         first = {workload: len(row.fresh) for workload, row in rows.items()}
 
         def keep(artifact: Artifact, session: Session) -> None:
@@ -292,7 +295,8 @@ class Campaign:
         # A seed of its own for every batch and turn, and for the turns of a campaign that goes on.
         seed = self.seed + int(artifacts[0].workload.sha256[:6], 16)
         seed += turn + sum(len(row.sessions) for row in rows.values())
-        run = self.store.begin_run(self.target, self.conditions, self.state())
+        before = {**self.state(), RUNNER_BUILD: self.runner_build}
+        run = self.store.begin_run(self.target, self.conditions, before)
         failures = self.measure(artifacts, rounds=rounds, seed=seed, on_session=keep, on_drift=correct)
         self.store.end_run(run, self.state())
         # How quiet core and memory can be, and how far latencies follow the clock, is better known by now.

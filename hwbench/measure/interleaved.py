@@ -25,7 +25,7 @@ def measure_interleaved(
     cache_dir: Path,
     threads: int | None = None,
     timing: Timing | None = None,
-    undisturbed: Callable[[Mapping[str, str]], Undisturbed] | None = None,
+    undisturbed: Callable[[Mapping[str, str], str], Undisturbed] | None = None,
     on_session: Callable[[int, int], None] | None = None,
     report: Callable[[str], None] | None = None,
 ) -> list[Measurement]:
@@ -103,14 +103,14 @@ class _EngineSessions:
         bench: Bench,
         device: Device,
         timing: Timing,
-        undisturbed: Callable[[Mapping[str, str]], Undisturbed] | None,
+        undisturbed: Callable[[Mapping[str, str], str], Undisturbed] | None,
     ) -> None:
         self.artifact, self.bench = artifact, bench
         self.failures: Sequence[MeasurementFailure] = ()
         # What ended the runner, or took the device away, where that is not about the file.
         self.lost: DeviceError | None = None
         self._timing = timing
-        self._known = undisturbed(bench.conditions) if undisturbed else Undisturbed()
+        self._known = undisturbed(bench.conditions, bench.runner.build) if undisturbed else Undisturbed()
         self._taken = JudgedSessions(Judge(bench.threads, device.emulated, self._known), timing)
 
     @property

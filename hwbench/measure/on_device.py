@@ -102,6 +102,7 @@ def campaign_on(
             state=_State(device, bench),
             repeat=None if device.emulated else functools.partial(_repeat, builder, bench, timing, store),
             ahead=None if device.transport_name == LOCAL else functools.partial(builds_ahead, builder),
+            runner_build=bench.runner.build,
         )
 
 
@@ -113,7 +114,7 @@ def measure_artifact(
     threads: int | None = None,
     conditions: Conditions | None = None,
     timing: Timing | None = None,
-    undisturbed: Callable[[Mapping[str, str]], Undisturbed] | None = None,
+    undisturbed: Callable[[Mapping[str, str], str], Undisturbed] | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Measurement:
     """Times one file by itself, now; nothing is stored, and no sentinel is built for it.
@@ -125,9 +126,9 @@ def measure_artifact(
         threads: Threads of the engine; default: what the device file says.
         conditions: Whether the knobs of the device are held; default: what the device file says.
         timing: Protocol and stop rule.
-        undisturbed: What earlier sessions under given conditions told of core and memory, as
-            ``MeasurementStore.undisturbed`` knows it; the runner then waits while others use the core. Without it
-            that is only noticed where the core becomes free in between.
+        undisturbed: What earlier sessions under given conditions, by a given build of the runner, told of core and
+            memory, as ``MeasurementStore.undisturbed`` knows it; the runner then waits while others use the core.
+            Without it that is only noticed where the core becomes free in between.
         report: Told what takes long, and what is not as it should be.
 
     Raises:
@@ -144,7 +145,7 @@ def measure_artifact(
         precisions=(artifact.workload.precision,),
         report=report,
     ) as bench:
-        known = undisturbed(bench.conditions) if undisturbed else Undisturbed()
+        known = undisturbed(bench.conditions, bench.runner.build) if undisturbed else Undisturbed()
         taken = JudgedSessions(Judge(bench.threads, device.emulated, known), timing)
         most = timing.max_rounds + REPEATS if bench.runner.kind == PYTHON else 0
 
@@ -204,7 +205,8 @@ def _repeat(builder: Builder, bench: Bench, timing: Timing, store: MeasurementSt
 def _known_drift(store: MeasurementStore, bench: Bench) -> Drift:
     """What earlier sessions under the same conditions told."""
     drift = Drift()
-    drift.undisturbed, drift.clock_s = store.undisturbed(bench.conditions), store.clock(bench.conditions)
+    drift.undisturbed = store.undisturbed(bench.conditions, bench.runner.build)
+    drift.clock_s = store.clock(bench.conditions)
     drift.clock_sensitivity = store.clock_sensitivity(bench.conditions)
     return drift
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from hwbench.measure.database import Database, StorePart
 from hwbench.measure.drift import QUIETEST, Lowest, Undisturbed, clock_sensitivity
-from hwbench.measure.store_types import SESSION_NUMBERS, fingerprint, read_session
+from hwbench.measure.store_types import RUNNER_BUILD, SESSION_NUMBERS, fingerprint, read_session
 from hwbench.specs import Session
 
 # So many sessions tell how far latencies follow the clock: those of a batch, and about as many milliseconds to read.
@@ -48,20 +48,29 @@ class ClockMemory(StorePart):
             return dict(json.loads(rows[0][0]))
         return self._beside.conditions_of(digest) if self._beside else None
 
-    def undisturbed(self, conditions: Mapping[str, str]) -> Undisturbed:
-        """What the quietest sessions under these conditions told of core and memory."""
-        return Undisturbed(*(Lowest(self._lowest(name, conditions)) for name in ("crowding", "memory")))
+    def undisturbed(self, conditions: Mapping[str, str], runner_build: str = "") -> Undisturbed:
+        """What the quietest sessions under these conditions told of core and memory.
+
+        Args:
+            conditions: Of the rows.
+            runner_build: ``Runner.build`` of the runner that is to be used: what other builds told is on another scale
+                (experiment 013).
+        """
+        names = ("crowding", "memory")
+        return Undisturbed(*(Lowest(self._lowest(name, conditions, runner_build)) for name in names))
 
     def clock_sensitivity(self, conditions: Mapping[str, str]) -> float:
         """How far latencies under these conditions follow the clock, by the latest sessions that are not doubted."""
         return clock_sensitivity(self._latest(conditions))
 
-    def _lowest(self, name: str, conditions: Mapping[str, str]) -> list[float]:
-        beside = self._beside._lowest(name, conditions) if self._beside else []
+    def _lowest(self, name: str, conditions: Mapping[str, str], runner_build: str) -> list[float]:
+        beside = self._beside._lowest(name, conditions, runner_build) if self._beside else []
         rows = self.database.select(
             f"SELECT s.{name} FROM sessions AS s JOIN measurements AS m ON m.id = s.measurement "
-            f"WHERE m.conditions = ? AND s.{name} > 0 ORDER BY 1 LIMIT ?",
-            (fingerprint(conditions), QUIETEST),
+            "LEFT JOIN runs AS r ON r.id = s.run "
+            f"WHERE m.conditions = ? AND s.{name} > 0 AND coalesce(json_extract(r.before, '$.{RUNNER_BUILD}'), '') = ? "
+            "ORDER BY 1 LIMIT ?",
+            (fingerprint(conditions), runner_build, QUIETEST),
         )
         return [*beside, *(figure for (figure,) in rows)]
 

@@ -18,6 +18,9 @@ SESSION_NUMBERS = (
     "probe_s", "crowding", "memory", "disturbed",
 )  # fmt: skip
 
+# In the state of the device before a run: ``Runner.build``.
+RUNNER_BUILD = "runner_build"
+
 # Conditions of queries: a row by ``row_identity``, and the sessions of the latest attempt of a row by its number.
 IDENTITY = "workload = ? AND target = ? AND timing = ? AND conditions = ? AND build = ?"
 ATTEMPT = "measurement = ? AND attempt = (SELECT attempt FROM measurements AS m WHERE m.id = measurement)"

@@ -69,7 +69,7 @@ class Kit:
 
     Args:
         kind: As ``Runner.kind``.
-        files: They must lie in one folder, under their own names.
+        files: They must lie in one folder, under their own names; the program, or what it is built from, is the first.
         words: The command; ``{}`` stands for that folder.
         engine: The files that decide about the time of an execution.
         env: Added to the environment there.
@@ -89,7 +89,7 @@ class Kit:
     def runner(self, folder: str) -> Runner:
         """The runner, where the files lie in ``folder`` on the device."""
         command = tuple(word.replace("{}", folder) for word in self.words)
-        return Runner(self.kind, command, self.env, digest(self.engine))
+        return Runner(self.kind, command, self.env, digest(self.engine), self.files[0].name)
 
 
 def native_kit(machine: str, cache_dir: Path, report: Callable[[str], None] | None = None) -> Kit:

@@ -32,12 +32,15 @@ class Runner:
     """A program that keeps to ``hwbench.runtimes.protocol``. ``kind`` is part of the conditions of every row.
 
     ``libraries`` is the digest of what executes the models, where they were carried to the device; it is, too.
+    ``build`` tells builds of the program apart, where it is not one in Python: the loops of their probes lie at other
+    places, which takes a processor more or less time.
     """
 
     kind: str
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     libraries: str = ""
+    build: str = ""
 
     @property
     def label(self) -> str:
@@ -64,7 +67,8 @@ def choose_runner(runtime: str, cache_dir: Path, report: Callable[[str], None] |
     if NATIVE not in get(runtime).capabilities.runners:
         return python_runner()
     try:
-        return Runner(NATIVE, (str(build_runner(cache_dir, report=report)),))
+        binary = build_runner(cache_dir, report=report)
+        return Runner(NATIVE, (str(binary),), build=binary.name)
     except MissingDependency as error:
         if report is not None:
             report(f"{error}; until then the Python runner is used, which adds a few microseconds to each sample")

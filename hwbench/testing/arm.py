@@ -39,7 +39,7 @@ def unpacked(kit: Kit, folder: Path) -> Runner:
         shutil.copy(path, folder)
     runner = kit.runner(str(folder))
     system = () if runner.command[0].endswith(".so.1") else ("-L", "/usr/aarch64-linux-gnu")
-    return Runner(runner.kind, (*EMULATOR, *system, *runner.command), runner.env, runner.libraries)
+    return Runner(runner.kind, (*EMULATOR, *system, *runner.command), runner.env, runner.libraries, runner.build)
 
 
 def machine_of_file(path: Path) -> str:

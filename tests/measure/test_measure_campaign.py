@@ -311,6 +311,22 @@ def test_a_crowded_core_is_noticed_once_a_quiet_one_was_seen(store, tmp_path):
     assert store.undisturbed(CONDITIONS).crowding.known == 1.3
 
 
+def test_a_core_is_no_more_crowded_because_another_build_of_the_runner_says_less(store, tmp_path):
+    # On the same quiet core, the loops of one build take a third longer than those of the other (experiment 013).
+    first = FakeDevice(tmp_path / "first", crowdings={FIRST: 9 * (1.0,)})
+    campaign(store, first, runner_build="runner-a").run([FIRST])
+    second = FakeDevice(tmp_path / "second", crowdings={SECOND: 9 * (1.33,), FIRST: 9 * (1.33,)})
+    campaign(store, second, runner_build="runner-b").run([SECOND])
+    assert {taken.suspect for taken in store.taken(TARGET)} == {""}
+    assert store.undisturbed(CONDITIONS, "runner-a").crowding.known == 1.0
+    assert store.undisturbed(CONDITIONS, "runner-b").crowding.known == 1.33
+    assert store.undisturbed(CONDITIONS).crowding.known == 0.0
+    # With the first build again, what took a third longer is crowded.
+    store.reopen([FIRST], TARGET, TIMING, CONDITIONS)
+    campaign(store, second, runner_build="runner-a").run([FIRST])
+    assert any("another program shared the core" in taken.suspect for taken in store.taken(TARGET))
+
+
 def test_reopened_rows_are_measured_anew(store, tmp_path):
     device = FakeDevice(tmp_path / "files")
     campaign(store, device).run(WORKLOADS)

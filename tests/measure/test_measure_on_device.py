@@ -21,6 +21,7 @@ from hwbench.measure.on_device import campaign_on, measure_artifact
 from hwbench.measure.repeatability import check_repeatability, compare_with_itself
 from hwbench.measure.sentinel import SENTINEL
 from hwbench.measure.store import MeasurementStore
+from hwbench.runtimes.runners import choose_runner
 from hwbench.specs import Artifact, DelegationReport, Outcome, Timing, Workload
 from hwbench.workspace import Workspace
 
@@ -171,8 +172,9 @@ def told_quiet(monkeypatch):
 def test_one_file_waits_for_the_core_that_profiles_know(workspace, local, result, told_quiet):
     with Builder("executorch", workspace.cache) as builder:
         artifact = builder.cache.load(SMALL)
+    build = choose_runner("executorch", workspace.cache).build
     with MeasurementStore(workspace.store) as store:
-        known = store.undisturbed(result.measurements[0].conditions).crowding.known
+        known = store.undisturbed(result.measurements[0].conditions, build).crowding.known
         measure_artifact(artifact, local, cache_dir=workspace.cache, timing=QUICK, undisturbed=store.undisturbed)
     assert known > 0
     assert told_quiet[0] == round(1e6 * known)
@@ -183,7 +185,7 @@ def test_the_aa_test_of_tables_waits_for_the_core_as_their_rows_do(workspace, lo
         MeasurementStore(workspace.store) as store,
         campaign_on(local, store=store, cache_dir=workspace.cache, timing=QUICK) as campaign,
     ):
-        known = store.undisturbed(campaign.conditions).crowding.known
+        known = store.undisturbed(campaign.conditions, campaign.runner_build).crowding.known
         campaign.repeat()
     assert known > 0
     assert told_quiet[0] == round(1e6 * known)
