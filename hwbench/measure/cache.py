@@ -54,6 +54,7 @@ NOT_SOURCES = (
     "runtimes/eager_model.py",
     "runtimes/litert_model.py",
     "runtimes/machine.py",
+    "runtimes/model_server.py",
     "runtimes/native/**/*.py",
     "runtimes/onnx_model.py",
     "runtimes/openvino_model.py",
@@ -61,6 +62,7 @@ NOT_SOURCES = (
     "runtimes/pte_model.py",
     "runtimes/python_models.py",
     "runtimes/python_runner.py",
+    "runtimes/runner_bundle.py",
     "runtimes/runners.py",
     "runtimes/script_model.py",
 )
