@@ -10,12 +10,15 @@ import numpy as np
 
 from hwbench.latency import (
     AdditivePredictor,
+    FilledTable,
     LatencyTable,
+    Role,
     calibration_networks,
     context_chains,
     interpolated,
     variant_rows,
 )
+from hwbench.latency.boosted import MIN_ROWS
 from hwbench.spaces import StagedSpace
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
@@ -85,7 +88,8 @@ def within_budget(
     """The blocks of a space that some network within a budget may have, those first that most of these have.
 
     Blocks that the table lacks are interpolated, and counted at the lower end of their interval, as networks are: what
-    is left out is out for nine networks in ten, not by a guess.
+    is left out is out for nine networks in ten, not by a guess. A space of so few blocks that all are measured first
+    needs no interpolation; networks with a block that failed are left out.
 
     Args:
         space: The space.
@@ -114,7 +118,7 @@ def reachable_within(
         InfeasibleBudget: No network is that fast.
     """
     parts = list(space.parts(table.precision, num_classes=num_classes))
-    filled = interpolated(table, parts)
+    filled = _filled(table, parts)
     predictor = AdditivePredictor.fit(filled, space=space.name, members=space.size(), emulated=True)
     position = row_positions(space)
 
@@ -127,6 +131,13 @@ def reachable_within(
     feasible = FeasibleSet(SpaceSums.of(space, least, num_classes=num_classes, constant=constant_s), budget_s)
     parts = [space.part(block, x, table.precision) for block, x in feasible.reachable_parts()]
     return feasible, list(dict.fromkeys(parts))
+
+
+def _filled(table: LatencyTable, parts: Sequence[Workload]) -> FilledTable:
+    """The table with numbers for the blocks of a space that it lacks, but where the space has too few to learn from."""
+    if len(parts) <= FIRST_BLOCKS and len(table.rows(Role.BLOCK)) < MIN_ROWS:
+        return FilledTable(table, {}, spread=1.0, how="")
+    return interpolated(table, parts)
 
 
 def _to_calibrate(

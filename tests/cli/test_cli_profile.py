@@ -227,6 +227,21 @@ def test_a_budget_that_no_network_meets_ends_after_what_tells_so(workspace, fake
     assert run(capsys, "--budget", "12ms", "--networks-only")[0] == 2
 
 
+@pytest.mark.parametrize("spaces", [("zoo:slow-r50",), ("zoo:x3d-xs", "zoo:slow-r50")])
+def test_a_space_of_few_blocks_is_profiled_within_a_budget(workspace, fake, capsys, spaces):
+    request = ("--space", ",".join(spaces), "--precision", "fp32")
+    status, out, err = run(capsys, *request, "--budget", "10s", "--json")
+    assert status == 0, err
+    parts = {part for name in spaces for part in load_space(workspace, name).parts(Precision.FP32, num_classes=8)}
+    assert {row.workload for row in table(workspace).rows(Role.BLOCK)} == parts
+    assert [one["stopped"] for one in json.loads(out)["precisions"]] == ["rows"] * len(spaces)
+    assert "blocks are of use within the budget" in err
+    assert run(capsys, *request, "--budget", "10s", "--limit", "1")[0] == 0
+    status, _, err = run(capsys, *request, "--budget", "1us")
+    assert status == 4
+    assert "the smallest reachable latency is" in err
+
+
 def test_layouts_are_measured_beside_the_built_in_choice_and_the_fastest_is_found(workspace, fake, capsys):
     plain = fake.law
     fake.law = lambda workload: plain(workload) * {"segments": 0.5, "one-hot": 2.0}.get(workload.variant, 1.0)

@@ -1,5 +1,7 @@
 """Which rows a search needs: never without one that a network within the budget has."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,29 @@ from hwbench.workspace import shipped
 SPACE = read_space(shipped() / "search_spaces" / "x3d-tiny.toml")
 WHOLE = space_table(SPACE, Precision.INT8)
 PARTS = list(SPACE.parts(Precision.INT8, num_classes=CLASSES))
+# Three depths and two widths of one stage.
+SMALL_SPACE = """schema = 1
+name = "micro"
+description = "a handful of blocks"
+[input]
+frames = 4
+resolution = 32
+[stem]
+width = 8
+kernel = "1x3x3+5x1x1"
+act = "relu"
+[[stages]]
+depth = [1, 2, 3]
+width = [8, 16]
+expansion = 2.0
+kernel = "1x3x3+3x1x1"
+se = 0
+act = "relu"
+stride = 2
+[head]
+hidden = 32
+act = "relu"
+"""
 
 
 def some(step):
@@ -84,3 +109,17 @@ def test_what_cannot_be_told():
     few = LatencyTable(WHOLE.target, WHOLE.precision, [row for row in WHOLE if row.workload not in set(PARTS[3:])])
     with pytest.raises(NotMeasured, match="at least 20 are needed to interpolate"):
         within_budget(SPACE, few, CLASSES, 1.0)
+
+
+def test_a_space_of_few_blocks_needs_no_interpolation(tmp_path):
+    (tmp_path / "micro.toml").write_text(SMALL_SPACE)
+    space = read_space(tmp_path / "micro.toml")
+    whole, parts = space_table(space, Precision.INT8), set(space.parts(Precision.INT8, num_classes=CLASSES))
+    assert len(parts) < 20
+    assert set(within_budget(space, whole, CLASSES, 1.0)) == parts
+    with pytest.raises(InfeasibleBudget, match="smallest reachable latency"):
+        within_budget(space, whole, CLASSES, 1e-6)
+    used = Counter(part for row in whole.rows(Role.NETWORK) for part in set(row.workload.parts()))
+    failed = min(sorted(parts), key=lambda part: used[part])
+    rest = LatencyTable(whole.target, whole.precision, [row for row in whole if row.workload != failed])
+    assert failed not in within_budget(space, rest, CLASSES, 1.0)
