@@ -297,10 +297,12 @@ class Settings:
             )
 
     def check_same_spaces(self, stored: Mapping[str, object], study: str) -> None:
-        """As ``check_same`` for a study of other spaces, before it is known what this one learns from."""
+        """As ``check_same`` for a study of other spaces, before it is known what this one learns from, and how its
+        evaluator scores."""
         if stored and (self.space, self.choices) != (stored.get("space"), stored.get("choices")):
-            learned: Mapping[str, Any] = {name: stored.get(name, "") for name in ("effort", "begun_from")}
-            replace(self, **learned).check_same(stored, study)
+            unknown = {"effort": "", "begun_from": "", "scoring": 1}
+            kept: Mapping[str, Any] = {name: stored.get(name, before) for name, before in unknown.items()}
+            replace(self, **kept).check_same(stored, study)
 
     def goes_on_with_any_data(self, stored: Mapping[str, object]) -> bool:
         """Whether a stored study has scores of an evaluator of another package, and keeps neither data nor effort."""

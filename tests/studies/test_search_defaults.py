@@ -141,6 +141,10 @@ def test_a_study_of_another_space_is_named_and_not_the_trainings_that_it_began_f
     others = r"study 'team' exists with other settings: "
     with pytest.raises(InvalidValue, match=f"^{others}space was 'x3d-tiny', now 'narrower'; choices was .*{advice}$"):
         search(study="team", space="narrower", trials=3)
+    search(study="scored", evaluator="entropy", trials=3)  # by the second version of that score
+    choices = "choices was '[0-9a-f]+', now '[0-9a-f]+'"
+    with pytest.raises(InvalidValue, match=f"settings: space was 'x3d-tiny', now 'narrower'; {choices}; repeat"):
+        search(study="scored", space="narrower", evaluator="entropy", trials=3)
     path.write_text(narrower)
     with pytest.raises(InvalidValue, match=f"^{others}choices was '[0-9a-f]+', now '[0-9a-f]+'{advice}$"):
         search(study="team", trials=3)
