@@ -43,6 +43,10 @@ def check_spelling(request: SearchRequest, workspace: Workspace) -> None:
 
         if request.sampler not in samplers:
             samplers.get(request.sampler)
+    if request.ray is not None:
+        from hwbench.studies.ray_workers import load_ray
+
+        load_ray()
 
 
 def check_names(workspace: Workspace, request: SearchRequest, listener: Listener) -> None:
@@ -52,6 +56,7 @@ def check_names(workspace: Workspace, request: SearchRequest, listener: Listener
         UnknownName: No such evaluator, sampler or data.
         InvalidValue: The evaluator says nothing that a pruner could go by.
         InvalidFile: The data are not laid out as their reader expects.
+        MissingDependency: Networks are to be scored on Ray, which is not installed.
     """
     from hwbench.data import SYNTHETIC
     from hwbench.studies.evaluators import describe, get, judgement

@@ -101,6 +101,14 @@ def test_without_ray_its_extra_is_named(make, monkeypatch):
         make("none", Sleep(), RayWorkers("auto", 2)).run(trials=2, measure=1)
 
 
+def test_without_ray_no_study_is_begun(workspace, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    request = hwbench.SearchRequest(budget="4.2ms", evaluator="entropy", ray="local", trials=2)
+    with pytest.raises(MissingDependency, match=r"pip install 'hwbench\[ray\]'"):
+        hwbench.search(request, workspace=workspace)
+    assert not workspace.studies.exists()
+
+
 def test_a_password_on_the_command_line_is_refused_since_ray_keeps_that(monkeypatch):
     url = "postgresql://me:s3cret@127.0.0.1/studies"
     words = ["search", "--budget", "5ms", "--ray", "auto", "--storage", url]
