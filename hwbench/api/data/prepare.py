@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.api.data.check import DATA_HELP
 from hwbench.api.listener import SILENT, Listener, StageProgress
-from hwbench.api.requests import option, request
+from hwbench.api.requests import changed, option, request
 from hwbench.errors import UsageError
 from hwbench.interpreter import cores
 from hwbench.units import format_bytes, format_duration, format_rate, parse_duration
@@ -47,7 +47,7 @@ class PrepareDataRequest:
     )
     frames: bool = option(default=False, help="Write folders of JPEG files instead of videos.")
     shards: bool = option(default=False, help="Write tar files as WebDataset reads them.")
-    shard_videos: int = option(default=1000, min=1, help="Videos in a tar file.")
+    shard_videos: int = option(default=1000, min=1, help="With --shards: videos in a tar file.")
     jobs: int | None = option(default=None, min=0, help="Processes; default: all cores. 0: this one, without a limit.")
     time_limit: str = option(default="10 min", help="Time for one video; what takes longer counts as unreadable.")
 
@@ -55,6 +55,10 @@ class PrepareDataRequest:
         """Raises UsageError where the fields do not go together, InvalidValue where the time is none."""
         if self.frames and self.shards:
             raise UsageError("--frames writes folders and --shards tar files of videos; leave out one of them")
+        if self.frames and (unread := changed(self, "gop", "encoder")):
+            raise UsageError(f"{unread[0]} is about videos, and --frames writes JPEG files; leave out one of them")
+        if not self.shards and (unread := changed(self, "shard_videos")):
+            raise UsageError(f"{unread[0]} goes with --shards; nothing else writes tar files")
         parse_duration(self.time_limit, name="--time-limit")
 
 
