@@ -23,6 +23,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import IO
 
+from hwbench import lookup
 from hwbench.durable import make_folder, sync_folder
 from hwbench.errors import UnknownName, WorkspaceError
 from hwbench.locks import try_flock
@@ -189,8 +190,7 @@ class Workspace:
         Returns:
             None: there is no such file.
         """
-        path = Path(source)
-        return path if path.is_file() else self.trainings_beside_spaces(source)
+        return path if lookup.is_file(path := Path(source)) else self.trainings_beside_spaces(source)
 
     def trainings_beside_spaces(self, name: str) -> Path | None:
         """The table of trainings of that name beside the spaces, whatever the current folder holds; None: none."""
@@ -269,11 +269,14 @@ _FAULTS = {
 def refusal(error: OSError, path: Path, more: Mapping[int, str] | None = None) -> WorkspaceError | None:
     """What an error of the operating system means for the person who wants to write below ``path``.
 
-    None where it is about something else than rights, room, a fault of the disk and the kind of a path. ``more``:
-    further numbers of errors that mean one of these here, with the reason in words.
+    None where it is about something else than rights, room, a fault of the disk, the kind of a path and the length of
+    a name. ``more``: further numbers of errors that mean one of these here, with the reason in words.
     """
     if error.errno in _FAULTS:
         return _fault(error, "write", path)
+    if error.errno == errno.ENAMETOOLONG:
+        cut = cut_name(max(Path(str(error.filename or path)).parts, key=len), 60)
+        return WorkspaceError(f"cannot use {cut}...: longer than {NAME_BYTES} bytes, or than a path may be; shorten it")
     reason = (_REASONS | dict(more or {})).get(error.errno or 0)
     if reason is None:
         return None
@@ -295,8 +298,8 @@ def _fault(error: OSError, attempt: str, path: Path | str) -> WorkspaceError:
 def explaining() -> Iterator[None]:
     """Turns an error of the operating system or of SQLite that nothing nearer turned into a WorkspaceError.
 
-    Errors that are not about rights, room, a fault of the disk, the kind of a path, the current folder or a database
-    stay as they are.
+    Errors that are not about rights, room, a fault of the disk, the kind of a path, the length of a name, the current
+    folder or a database stay as they are.
     """
     try:
         yield

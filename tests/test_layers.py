@@ -17,7 +17,7 @@ PACKAGE = ROOT / "hwbench"
 BOTTOM = {
     *("errors", "units", "registry", "workspace", "printable", "interpreter", "ownership", "durable", "documents"),
     *("toml_fields", "frames", "torchrun", "room", "linear_algebra", "locks", "control_group", "user_folders"),
-    "scratch",
+    *("scratch", "lookup"),
 }
 LEVELS = (
     BOTTOM,
@@ -40,6 +40,7 @@ NEIGHBOURS = {
     ("workspace", "ownership"): "a workspace that somebody else can change is refused",
     ("workspace", "durable"): "what was written is on the disk, in a folder that is, too",
     ("workspace", "locks"): "a running process locks what it writes: what is left by killed ones is told from it",
+    ("workspace", "lookup"): "what a text names may be a table of trainings, or nothing",
     ("workspace", "registry"): "unknown spaces, devices and cards are answered with the nearest known ones",
     ("room", "units"): "a limit is a size",
     ("room", "locks"): "a running process locks what it uses",

@@ -215,7 +215,8 @@ def test_19_02_the_checkout_that_runs_is_as_good_as_its_code(tmp_path):
     code = tmp_path / "checkout"
     package = code / "hwbench"
     package.mkdir(parents=True)
-    for module in ("__init__", "durable", "errors", "locks", "ownership", "printable", "registry", "workspace"):
+    needed = ("__init__", "durable", "errors", "locks", "lookup", "ownership", "printable", "registry", "workspace")
+    for module in needed:
         name = f"{module}.py"
         (package / name).write_bytes(Path(ownership.__file__).with_name(name).read_bytes())
     (package / "api").mkdir()

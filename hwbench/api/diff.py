@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hwbench import lookup
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.requests import option, request
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, WorkspaceError
@@ -212,7 +213,7 @@ def _workspace(given: Workspace | str | Path | None) -> Workspace | None:
 def _matched(workspace: Workspace | None, before: str, after: str) -> dict[str, tuple[Path, Path]]:
     """The pairs of files to compare, by name."""
     first, second = _tables(workspace, before), _tables(workspace, after)
-    if len(first) == len(second) == 1 and Path(before).exists() and Path(after).exists():
+    if len(first) == len(second) == 1 and lookup.exists(Path(before)) and lookup.exists(Path(after)):
         (name,) = second
         return {name: (next(iter(first.values())), second[name])}
     found = {name: (first[name], second[name]) for name in first if name in second}
@@ -226,12 +227,13 @@ def _matched(workspace: Workspace | None, before: str, after: str) -> dict[str, 
 def _tables(workspace: Workspace | None, text: str) -> dict[str, Path]:
     """The tables that a file, a folder or a device stands for, by their names without the ending."""
     path = Path(text)
-    if path.exists() and not path.is_dir():
+    is_folder = lookup.is_folder(path)
+    if lookup.exists(path) and not is_folder:
         return {path.stem: path}
-    folders = [path] if path.is_dir() else _folders_of_device(workspace, text)
+    folders = [path] if is_folder else _folders_of_device(workspace, text)
     found = {table.stem: table for folder in reversed(folders) for table in sorted(folder.glob("*.csv"))}
     if not found:
-        device = "DEVICE" if path.is_dir() else text
+        device = "DEVICE" if is_folder else text
         raise InvalidFile(f"no latency table in {text}; measure one: hwbench profile --device {shlex.quote(device)}")
     return dict(sorted(found.items()))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from hwbench import lookup
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.models import ModelArgument, card_name, checkpoint_file, resolve_model
 from hwbench.api.reading import clip_of
@@ -76,7 +77,7 @@ def open_source(workspace: Workspace, model: str, given: SourceArguments, listen
     form = ModelArgument.of(model)
     if form is ModelArgument.CHECKPOINT:
         path = checkpoint_file(model)
-        if path.is_file() and (given.weights is not None or given.classes is not None):
+        if lookup.is_file(path) and (given.weights is not None or given.classes is not None):
             raise InvalidValue(
                 f"{model} is a checkpoint and has its weights and classes; leave out --weights and --classes"
             )
@@ -133,7 +134,7 @@ def _named(workspace: Workspace, model: str, given: SourceArguments, listener: L
 
     if given.weights == PUBLISHED:
         given = replace(given, weights=str(published_weights(workspace, model, listener)))
-    if given.file is not None and not given.file.is_file():
+    if given.file is not None and not lookup.is_file(given.file):
         raise InvalidValue(
             f"--weights: expected the file of published weights, published or random; got {given.weights!r}, which is "
             "no file. Trained weights come as a checkpoint"
@@ -166,7 +167,7 @@ def _external(model: str, given: SourceArguments, listener: Listener) -> ExportS
     from hwbench.models.by_hand import assumed_pixels
     from hwbench.training.checkpoint import find_checkpoint
 
-    if given.file is not None and not given.file.is_file():
+    if given.file is not None and not lookup.is_file(given.file):
         raise InvalidValue(
             f"--weights: expected the file of a state dict, or random; got {given.weights!r}, which is no file"
         )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hwbench import lookup
 from hwbench.api.learned import (
     ENDED,
     GIVEN_UP,
@@ -79,11 +80,11 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
     names, streaming = {one.name for one in space.members}, of_streams(space)
     for source in sources:
         path = Path(source)
-        if (path / NETWORKS).is_file():
+        if lookup.is_file(path / NETWORKS):
             unit, rows = _of_folder(path, names, len(trained))
         elif (table := workspace.trainings(source)) is not None:
             unit, rows = _of_table(table, names, len(trained))
-        elif path.is_dir() and "/" in source:
+        elif lookup.is_folder(path) and "/" in source:
             raise InvalidFile(no_truth(path))
         elif "/" in source or path.suffix == ".csv":  # no name of a study
             raise InvalidFile(f"{path}: no such file; expected a table of trainings ({', '.join(_COLUMNS)})")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from hwbench import lookup
 from hwbench.api.listener import SILENT, Listener
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.specs import AUTO, STREAM
@@ -57,7 +58,10 @@ def check_donor(workspace: Workspace, transfer_from: str | None) -> None:
     from hwbench.latency.table_source import TableSource
 
     device = TableSource.parse(transfer_from).device if transfer_from else None
-    if device and not any((workspace.root / "profiles" / device).glob("*.csv")):
+    if not device:
+        return
+    folder = workspace.root / "profiles" / device
+    if not (lookup.is_folder(folder) and any(folder.glob("*.csv"))):
         load_device(workspace, device)
 
 

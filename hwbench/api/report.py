@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hwbench import lookup
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.requests import option, request
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, UnknownName, WorkspaceError
@@ -179,13 +180,13 @@ def _is_study(workspace: Workspace, name: str) -> bool:
     from hwbench.workspace import STATE
 
     # `workspace.studies` would make the folder of the working state, also in a workspace that may only be read.
-    if is_run(Path(name)) and not (workspace.root / STATE / "studies" / name / RESULT).is_file():
+    if is_run(Path(name)) and not lookup.is_file(workspace.root / STATE / "studies" / name / RESULT):
         return False
     try:
         check_name(name)
         load_result(workspace, name)
     except (UnknownName, InvalidValue) as error:
-        if Path(name).is_dir() or (isinstance(error, InvalidValue) and Path(name).name != name):
+        if lookup.is_folder(Path(name)) or (isinstance(error, InvalidValue) and Path(name).name != name):
             return False  # a path is no name of a study, whether there is such a folder or not
         if isinstance(error, UnknownName) and is_begun(workspace.studies / name):
             raise
@@ -199,7 +200,7 @@ def _check_run(folder: Path) -> None:
     from hwbench.reports import is_run
 
     if not is_run(folder):
-        what = "it holds no metrics.jsonl" if folder.is_dir() else "there is no such folder"
+        what = "it holds no metrics.jsonl" if lookup.is_folder(folder) else "there is no such folder"
         raise InvalidFile(f"{folder}: {what}; expected the folder of a run, which hwbench train makes")
 
 

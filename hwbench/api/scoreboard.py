@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hwbench import lookup
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.requests import option, request
 from hwbench.api.score_plan import SUPERNET_EPOCHS
@@ -125,9 +126,9 @@ def scoreboard(
 
     workspace = Workspace.at(workspace)
     folder = Path(request.source)
-    if (folder / NETWORKS).is_file():
+    if lookup.is_file(folder / NETWORKS):
         return ScoreboardResult(request.source, _of_folder(workspace, folder, request, listener))
-    if folder.is_dir() and ("/" in request.source or not is_begun(workspace.studies / request.source)):
+    if lookup.is_folder(folder) and ("/" in request.source or not is_begun(workspace.studies / request.source)):
         raise InvalidFile(f"{no_truth(folder)}, or the name of a study")
     if request.band:
         raise InvalidValue("--band is about a folder of ground truth")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hwbench import lookup
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.models import card_name, checkpoint_file, resolve_model
 from hwbench.api.reading import RGB, check_modality, clip_of, reading_of
@@ -158,7 +159,7 @@ def _train(
     weights = request.weights
     if weights is not None and weights != Path(PUBLISHED):
         weights = checkpoint_file(str(weights))
-    if weights is not None and request.modality == RGB and weights.is_file():
+    if weights is not None and request.modality == RGB and lookup.is_file(weights):
         begun = find_checkpoint(weights, EXPECTED)
         if begun is not None:
             check_modality(request.modality, begun)

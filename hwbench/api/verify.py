@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hwbench import lookup
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.requests import changed, option, request
 from hwbench.errors import InvalidFile, InvalidValue, ParityFailed
@@ -205,12 +206,13 @@ def _opened(model: Path) -> DeployedModel:
     from hwbench.deploy import MANIFEST, DeployedModel
     from hwbench.runtimes import of_file
 
-    folder = model.parent if model.is_file() else model
-    if not folder.is_dir():
+    is_file = lookup.is_file(model)
+    folder = model.parent if is_file else model
+    if not lookup.is_folder(folder):
         kind = "file" if of_file(model) or model.name == MANIFEST else "folder"
         raise InvalidFile(f"no {kind} {model}; make one: hwbench export CHECKPOINT --out DIR")
     deployed = DeployedModel.open(folder)
-    if model.is_file() and not model.samefile(deployed.path) and model.name != MANIFEST:
+    if is_file and not model.samefile(deployed.path) and model.name != MANIFEST:
         raise InvalidFile(
             f"{model} is not the model of {folder}, which is {deployed.path.name}; give that or the folder"
         )

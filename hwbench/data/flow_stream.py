@@ -13,6 +13,7 @@ from types import TracebackType
 import numpy as np
 import torch
 
+from hwbench import lookup
 from hwbench.data.augmentations import Augmentation, Flip
 from hwbench.data.decoders import Decoder
 from hwbench.data.decoding import Frames, VideoInfo, check_indices
@@ -59,10 +60,10 @@ class FlowStream:
             )
         if kind != "flow" or bool(colon) != bool(source):
             raise InvalidValue(f"--modality: expected {_FORMS}; got {text!r}")
-        if not source or source.partition("=")[0] in METHODS or Path(source).is_dir():
+        if not source or source.partition("=")[0] in METHODS or lookup.is_folder(Path(source)):
             return cls(source)
         folder = with_home(source)
-        if not folder.is_dir():
+        if not lookup.is_folder(folder):
             raise InvalidValue(f"--modality: {source!r} is neither a folder nor a method; expected {_FORMS}")
         return cls(str(folder))
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, overload
 
+from hwbench import lookup
 from hwbench.data.augmentations import augmentation
 from hwbench.data.builtin import PREFIX, SYNTHETIC, find_builtin
 from hwbench.data.clips import ClipSpec
@@ -86,7 +87,7 @@ def locate(workspace: Workspace, data: str) -> tuple[Reader, Path]:
         return reader_of(path), path
     try:
         reader, path = _named(data)
-        if not path.exists():
+        if not lookup.exists(path):
             raise UnknownName(f"no data at {path}")
     except UnknownName as error:
         raise UnknownName(f"{error}; data are {SYNTHETIC}, {PREFIX}NAME, PATH or READER:PATH") from None
@@ -99,10 +100,10 @@ def _named(data: str) -> tuple[Reader | None, Path]:
     if not data.strip():
         raise UnknownName("the name of the data is empty")
     whole = with_home(data)
-    if whole.exists() or not colon or not (name in readers or _READER.fullmatch(name)):
+    if lookup.exists(whole) or not colon or not (name in readers or _READER.fullmatch(name)):
         return None, whole
     place, options = with_home(rest), ""
-    if not place.exists():
+    if not lookup.exists(place):
         text, _, options = rest.partition("?")
         place = with_home(text)
     reader = get_reader(name, _options(data, options))

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import torch
 
+from hwbench import lookup
 from hwbench.data.media import FileSource, VideoSource, relative_name
 from hwbench.data.named_groups import path_of, with_named_groups
 from hwbench.data.readers import ListedVideo, Listing, Part, Reader, read, reader_of
@@ -143,7 +144,7 @@ def read_splits(path: str | Path, *, reader: Reader | None = None, seed: int = 0
         InvalidFile: The path is not of the reader's layout, no videos, or a class which only the validation part has.
     """
     path = Path(path)
-    if not path.exists():
+    if not lookup.exists(path):
         raise UnknownName(f"no data at {path}; expected 'synthetic', a folder of class folders or a list file")
     return splits_of(read(reader or reader_of(path), path), path, seed=seed)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hwbench import lookup
 from hwbench.documents import read_json
 from hwbench.errors import InvalidFile
 from hwbench.runtimes import get, names, of_file
@@ -49,7 +50,7 @@ def read_exported(path: Path) -> ExportedModel:
     Raises:
         InvalidFile: There is no manifest, or it does not describe a model.
     """
-    folder = path if path.is_dir() else path.parent
+    folder = path if lookup.is_folder(path) else path.parent
     manifest = folder / MANIFEST
     try:
         values = read_json(manifest.read_text(encoding="utf-8"))

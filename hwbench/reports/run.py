@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from hwbench import lookup
 from hwbench.data.video_scores import SCORES, ConfidenceBin
 from hwbench.documents import read_json
 from hwbench.errors import InvalidFile
@@ -131,7 +132,7 @@ class RunsReport:
 
 def is_run(folder: Path) -> bool:
     """Whether a folder is that of a run: it holds a log."""
-    return (folder / METRICS).is_file()
+    return lookup.is_file(folder / METRICS)
 
 
 def gather_runs(folders: Sequence[Path]) -> RunsReport:

@@ -29,6 +29,7 @@ _PYTHON_FILES = (
     "durable.py",
     "errors.py",
     "locks.py",
+    "lookup.py",
     "ownership.py",
     "printable.py",
     "registry.py",

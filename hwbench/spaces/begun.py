@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hwbench import lookup
 from hwbench.documents import read_json
 from hwbench.errors import InvalidValue
 from hwbench.printable import printable
@@ -48,7 +49,7 @@ _SEEN_AS = re.compile(r" as (?:clips|flow(?::.+)?)$")
 
 def is_begun(folder: Path) -> bool:
     """Whether a folder holds a study, finished or not."""
-    return (folder / JOURNAL).is_file() or (folder / MARKER).is_file()
+    return lookup.is_file(folder / JOURNAL) or lookup.is_file(folder / MARKER)
 
 
 def journal_settings(path: Path) -> object:

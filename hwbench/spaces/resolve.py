@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from hwbench import lookup
 from hwbench.documents import read_json
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.registry import suggest
@@ -67,7 +68,7 @@ def load_result(workspace: Workspace, study: str, options: str = "") -> dict[str
         InvalidFile: Its file is damaged.
     """
     path = workspace.studies / study / RESULT
-    if not path.is_file():
+    if not lookup.is_file(path):
         raise _no_result(workspace, study, options)
     try:
         result = read_json(path.read_text(encoding="utf-8"))

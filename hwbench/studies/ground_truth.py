@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hwbench import lookup
 from hwbench.documents import read_json
 from hwbench.errors import InvalidFile
 from hwbench.studies.ranking import Interval, mean_rank_interval, of_longer
@@ -121,7 +122,7 @@ class GroundTruth:
         Raises:
             InvalidFile: A file is missing or not as it should be, or nothing has been trained.
         """
-        if not (folder / NETWORKS).is_file():
+        if not lookup.is_file(folder / NETWORKS):
             raise InvalidFile(no_truth(folder))
         drawn, trainings = _read(folder / NETWORKS), _trainings(folder)
         try:
@@ -191,7 +192,7 @@ def no_truth(folder: Path) -> str:
 def is_truth(source: str) -> bool:
     """Whether a source of trainings is a folder of ground truth; of one that is gone its name says so."""
     path = Path(source)
-    return (path / NETWORKS).is_file() or ("/" in source and path.suffix != ".csv" and not path.is_file())
+    return lookup.is_file(path / NETWORKS) or ("/" in source and path.suffix != ".csv" and not lookup.is_file(path))
 
 
 def _halves(count: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:

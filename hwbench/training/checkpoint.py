@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hwbench import lookup
 from hwbench.data import ClipSpec, Normalisation, PictureSpec, Reading
 from hwbench.data.flow_stream import FlowStream
 from hwbench.documents import read_json
@@ -129,7 +130,7 @@ def load_checkpoint(path: Path) -> tuple[Checkpoint, dict[str, torch.Tensor]]:
     Raises:
         InvalidFile: No such file, damaged, of a newer schema, or another kind of file; the message names it.
     """
-    if not path.exists() and begun_in(path.parent):
+    if not lookup.exists(path) and begun_in(path.parent):
         raise InvalidFile(f"{path}: that training has not ended; the hwbench train that began it goes on with it")
     data, values = read_tensors(path, "a checkpoint; make one: hwbench train ARCHITECTURE --data DATA")
     if values.get("format") != _FORMAT:

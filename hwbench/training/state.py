@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hwbench import lookup
 from hwbench.data import FailurePolicy, Failures
 from hwbench.durable import make_folder, sync_folder
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, OtherRun
@@ -302,7 +303,7 @@ class Resume:
 
 def begun_in(folder: Path) -> bool:
     """Whether a run in the folder can go on."""
-    return any((folder / name).exists() for name in (STEP, RESUME))
+    return any(lookup.exists(folder / name) for name in (STEP, RESUME))
 
 
 def holds_state(folder: Path) -> bool:

@@ -16,6 +16,8 @@ from prepared import BUDGET_MS, CHECKPOINT, INT8, PROGRAM, ROOT, STUDY, TARGET, 
 from hwbench.errors import MissingDependency
 from hwbench.latency import table_path
 from hwbench.runtimes import runners
+from hwbench.spaces import load_space
+from hwbench.workspace import Workspace
 
 Spoil = Callable[[Path], object]
 Command = tuple[str, ...]
@@ -284,6 +286,54 @@ def test_wrong_names_and_values(workspace: Path, command: Command, status: int, 
         if not name.startswith((".hwbench/studies/x3d-tiny_", CHECKED))
     }
     assert {Path(name).name for name in new} <= {".lock"}
+
+
+def test_a_name_that_no_file_may_have_is_a_name_of_nothing(workspace: Path) -> None:
+    """A printed architecture is longer than the name of a file, and so may a wrong word be."""
+    space = load_space(Workspace(workspace), "x3d-mini")
+    key = space.network(next(space.architectures()), 8).name
+    long = "x" * 300
+    assert len(key) > 255
+    data, study, checkpoint = f"no data at {long}; data are", "study: expected a name of", "hwbench train ARCHITECTURE"
+    for command, told in [
+        *((("report", name), study) for name in (key, long)),
+        *((("scoreboard", name), study) for name in (key, long, f"{key}/a")),
+        *((("verify", name), "hwbench export CHECKPOINT --out DIR") for name in (key, long, f"{long}/a")),
+        *((("test", name), checkpoint) for name in (key, long, f"{long}/a")),
+        *((("train", name, "--qat", "--data", VIDEOS), checkpoint) for name in (key, long)),
+        ((*TRAIN, "--teacher", key), checkpoint),
+        (("export", long, "--out", "x"), checkpoint),
+        (("export", f"{long}:best", "--out", "x"), "no finished study"),
+        ((*export(f"{STUDY}:best")[:-1], long), "is no file"),
+        ((*TRAIN, "--data", long), data),
+        ((*TRAIN, "--modality", f"flow:{long}"), "is neither a folder nor a method"),
+        ((*TEST, "--data", f"folders:{long}"), data),
+        ((*EXPORT, "--calibrate", long), data),
+        *((("data", *words), data) for words in (("check", long), ("show", long), ("prepare", long, "out"))),
+        *(((*c, "--transfer-from", long), f"unknown device '{long}'") for c in (SEARCH, VALIDATE)),
+        ((*SEARCH, "--learn-from", long), study),
+        ((*SEARCH, "--learn-from", f"{long}.csv"), "no such file; expected a table of trainings"),
+        (("profile", "diff", "local", long), f"no file, folder or device '{long}'"),
+        (("report", STUDY, "--model", long), "found no manifest.json"),
+        (("report", RUN, f"{long}/a"), "there is no such folder"),
+    ]:
+        refused(workspace, command, 2, told)
+
+
+def test_what_is_to_be_written_under_too_long_a_name_is_refused_with_its_beginning(workspace: Path) -> None:
+    long = "x" * 300
+    for command in [
+        ("init", long),
+        (*EXPORT[:2], "--out", long),
+        (*TRAIN, "--out", long),
+        ("data", "check", VIDEOS, "--jobs", "0", "--out", long),
+        ("data", "prepare", VIDEOS, long, "--jobs", "0"),
+        ("data", "prepare", VIDEOS, "x/" * 3000, "--jobs", "0"),
+    ]:
+        status, out, err = call(*command)
+        assert (status, out) == (2, "")
+        check_message(err, "cannot use x", "...: longer than 255 bytes, or than a path may be; shorten it")
+        assert len(err.splitlines()[-1]) < 150
 
 
 @pytest.mark.parametrize(
