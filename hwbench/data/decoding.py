@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import itertools
 import math
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
@@ -160,6 +161,16 @@ def packets_of(container: Any, stream: Any) -> Iterator[Any]:
         yield from packets
 
 
+def packets_from_keyframe(container: Any, stream: Any, pts: int) -> Iterator[Any]:
+    """Packets of a stream from the keyframe on that a seek to ``pts`` gives, which may lie behind ``pts``.
+
+    In MPEG-TS and MPEG-PS a seek may land between keyframes. MPEG-4 part 2 decodes what it finds there against a grey
+    picture and says nothing.
+    """
+    container.seek(pts, stream=stream, backward=True, any_frame=False)
+    return itertools.dropwhile(lambda packet: not packet.is_keyframe, packets_of(container, stream))
+
+
 class VideoFile:
     """An open video.
 
@@ -259,15 +270,13 @@ class VideoFile:
 
         Where it gives none, or one without a time stamp, nothing lies before.
         """
-        self._rewind()
-        frame = next(self._frames(), None)
+        frame = next(self._frames(self._packets_from_start()), None)
         return -(2**63) if frame is None or frame.pts is None else int(frame.pts)
 
     def _info_by_counting(self, share: Fraction) -> VideoInfo:
         """Frames that come evenly: ``share`` of the file's chunks, at whose rate its header is, hold one."""
         rate = (self._stream.average_rate or self._stream.guessed_rate or Fraction(25)) * share
-        self._rewind()
-        count = sum(1 for _ in self._frames())
+        count = sum(1 for _ in self._frames(self._packets_from_start()))
         if not count:
             raise MediaFault("no frame can be decoded")
         return self._info(np.arange(count), (0,), count, 1 / Fraction(rate), counted=True)
@@ -332,9 +341,8 @@ class VideoFile:
 
     def _collect_counting(self, wanted: Sequence[int]) -> dict[int, Frames]:
         keep = set(wanted)
-        self._rewind()
         found = {}
-        for index, frame in enumerate(self._frames()):
+        for index, frame in enumerate(self._frames(self._packets_from_start())):
             if index in keep:
                 found[index] = self._convert(frame)
             if index >= wanted[-1]:
@@ -343,31 +351,31 @@ class VideoFile:
 
     def _decode_from(self, key: int, wanted: Set[int] | None = None) -> Iterator[Any]:
         """Frames from a keyframe on; those that are neither wanted, by time stamp, nor referred to may be left out."""
-        pts = int(self.info.pts[key])
         if key == 0:
-            self._rewind()
+            packets = self._packets_from_start()
         else:
-            self._container.seek(pts, stream=self._stream, backward=True, any_frame=False)
-        return self._frames(wanted if self.info.codec in _TELL_REFERENCES else None)
+            packets = packets_from_keyframe(self._container, self._stream, int(self.info.pts[key]))
+        return self._frames(packets, wanted if self.info.codec in _TELL_REFERENCES else None)
 
-    def _frames(self, wanted: Set[int] | None = None) -> Iterator[Any]:
-        """Frames from where the file stands to its end; see ``_decode_from`` for ``wanted``."""
+    def _frames(self, packets: Iterator[Any], wanted: Set[int] | None = None) -> Iterator[Any]:
+        """What packets hold; see ``_decode_from`` for ``wanted``."""
         context, before = self._stream.codec_context, False
-        for packet in packets_of(self._container, self._stream):
+        for packet in packets:
             now = wanted is None or packet.pts is None or packet.pts in wanted
             # Interlaced frames may come as two packets, the second field behind the first.
             context.skip_frame = "DEFAULT" if now or before else "NONREF"
             before = now
             yield from packet.decode()
 
-    def _rewind(self) -> None:
-        """To the start, whatever the start is called: files without an index or time stamps are opened again."""
+    def _packets_from_start(self) -> Iterator[Any]:
+        """All packets, whatever the start is called: files without an index or time stamps are opened again."""
         try:
             # before the first packet, whose decoding time may lie before its presentation time
             self._container.seek(-(2**62), backward=True)
         except av.FFmpegError:
             self._close.close()
             self._open()
+        return packets_of(self._container, self._stream)
 
     def _key_before(self, index: int) -> int:
         place = bisect.bisect_right(self.info.keyframes, index)

@@ -7,7 +7,7 @@ from typing import Any
 
 import av
 
-from hwbench.data.decoding import VideoInfo, packets_of
+from hwbench.data.decoding import VideoInfo, packets_from_keyframe, packets_of
 from hwbench.data.media import FileSource, VideoSource
 from hwbench.errors import VideoError
 
@@ -71,16 +71,15 @@ def _following(source: FileSource, info: VideoInfo, key: int, indices: range) ->
 def _numbered(container: Any, stream: Any, info: VideoInfo, key: int) -> Iterator[tuple[int, Any]]:
     """Decoded frames from the keyframe ``key`` on; those that the packets do not announce are left out."""
     if info.counted:
-        yield from enumerate(_frames(container, stream))
+        yield from enumerate(_frames(packets_of(container, stream)))
         return
     index_of = {int(pts): index for index, pts in enumerate(info.pts)}
-    if key:
-        container.seek(int(info.pts[key]), stream=stream, backward=True, any_frame=False)
-    for frame in _frames(container, stream):
+    packets = packets_from_keyframe(container, stream, int(info.pts[key])) if key else packets_of(container, stream)
+    for frame in _frames(packets):
         if frame.pts in index_of:
             yield index_of[frame.pts], frame
 
 
-def _frames(container: Any, stream: Any) -> Iterator[Any]:
-    for packet in packets_of(container, stream):
+def _frames(packets: Iterator[Any]) -> Iterator[Any]:
+    for packet in packets:
         yield from packet.decode()

@@ -50,6 +50,18 @@ def test_every_kind_of_file_gives_the_frames_asked_for(name: str, make_video: Ma
         assert np.array_equal(read_frames(path, indices), everything[indices])
 
 
+@pytest.mark.parametrize("name", ["b-frames.ts", "b-frames.m2ts"])
+def test_what_a_seek_finds_before_a_keyframe_is_no_frame(name: str, make_video: MakeVideo) -> None:
+    """A seek may land between keyframes; MPEG-4 part 2 decodes what it finds there against a grey picture."""
+    path = make_video(name, codec="mpeg4", count=50, fps=25, gop=12, options={"bf": "2"})
+    everything = read_frames(path, range(50))
+    assert frame_numbers(everything[:30]) == list(range(30))
+    for index in range(50):
+        assert np.array_equal(read_frames(path, [index]), everything[[index]])
+    with VideoFile(path) as video:
+        assert np.array_equal(video.read(range(40, 3, -9)), everything[40:3:-9])
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_getscheduler"), reason="no such call here")
 def test_making_these_files_leaves_no_real_time_process_behind(make_video: MakeVideo) -> None:
     make_video("av1.mkv", **KINDS["av1.mkv"])

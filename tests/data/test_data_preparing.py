@@ -213,6 +213,21 @@ def test_a_part_is_cut_out_where_a_seek_lands_behind_it(
         assert frame_numbers(read_frames(tmp_path / "b.mp4", range(made.frames))) == list(range(first, 31))
 
 
+@pytest.mark.parametrize("name", ["a.ts", "a.m2ts"])
+def test_a_part_has_no_pictures_that_refer_to_frames_before_a_seek(
+    name: str, make_video: MakeVideo, tmp_path: Path
+) -> None:
+    """A seek may land between keyframes; MPEG-4 part 2 decodes what it finds there against a grey picture."""
+    source = FileSource(make_video(name, codec="mpeg4", count=50, fps=25, gop=12, options={"bf": "2"}))
+    info = probe(source.path)
+    everything = [frame.to_ndarray(format="rgb24") for _, frame in streaming.stream_frames(source, info, range(50))]
+    assert frame_numbers(np.stack(everything[:30])) == list(range(30))
+    for first in range(1, 50):
+        ((index, frame),) = streaming.stream_frames(source, info, range(first, first + 1))
+        assert index == first
+        assert np.array_equal(frame.to_ndarray(format="rgb24"), everything[first])
+
+
 @pytest.mark.parametrize("codec", ["libx264", "mpeg2video"])
 def test_a_late_part_is_not_decoded_from_the_first_frame_on(
     codec: str, make_video: MakeVideo, monkeypatch: pytest.MonkeyPatch
@@ -220,8 +235,8 @@ def test_a_late_part_is_not_decoded_from_the_first_frame_on(
     source = make_video("a.ts", count=120, fps=25, gop=6, codec=codec)
     info, decode, decoded = probe(source), streaming._frames, []
 
-    def counting(container: Any, stream: Any) -> Iterator[Any]:
-        for frame in decode(container, stream):
+    def counting(packets: Iterator[Any]) -> Iterator[Any]:
+        for frame in decode(packets):
             decoded.append(frame.pts)
             yield frame
 
