@@ -239,11 +239,12 @@ class VideoFile:
         self._stream = video_stream(self._container, self._number)
         self._number = self._stream.index
         self._stream.codec_context.thread_count = 1
+        self._at_start = True
 
     def _probe(self) -> VideoInfo:
         stream, container = self._stream, self._container
         codec = _codec_name(stream)
-        packets = [_Packet.of(p, codec) for p in container.demux(stream) if p.size]
+        packets = [_Packet.of(p, codec) for p in self._packets_from_start() if p.size]
         claimed, chunks = _claimed_packets(container, stream), _num_chunks(container, packets)
         if packets and (packets[-1].corrupt or chunks < claimed):
             raise MediaFault(f"truncated: {max(len(packets), claimed)} frames announced, {len(packets)} in the file")
@@ -354,6 +355,7 @@ class VideoFile:
         if key == 0:
             packets = self._packets_from_start()
         else:
+            self._at_start = False
             packets = packets_from_keyframe(self._container, self._stream, int(self.info.pts[key]))
         return self._frames(packets, wanted if self.info.codec in _TELL_REFERENCES else None)
 
@@ -368,13 +370,15 @@ class VideoFile:
             yield from packet.decode()
 
     def _packets_from_start(self) -> Iterator[Any]:
-        """All packets, whatever the start is called: files without an index or time stamps are opened again."""
-        try:
-            # before the first packet, whose decoding time may lie before its presentation time
-            self._container.seek(-(2**62), backward=True)
-        except av.FFmpegError:
+        """All packets. Once packets were read the file is opened again.
+
+        Raw streams know no seek. In Matroska a seek to the start may land behind packets: those before time 0, and
+        those of several clusters at one time.
+        """
+        if not self._at_start:
             self._close.close()
             self._open()
+        self._at_start = False
         return packets_of(self._container, self._stream)
 
     def _key_before(self, index: int) -> int:

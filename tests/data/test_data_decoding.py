@@ -204,7 +204,7 @@ def test_failures_are_one_line_with_the_file_and_the_cause(
 def test_empty_chunks_of_avi_are_time_and_no_loss(bf: str, make_video: MakeVideo, tmp_path: Path) -> None:
     options = {"codec": "mpeg4", "gop": 12, "options": {"bf": bf}}
     dense = make_video("dense.avi", **options)
-    sparse = remuxed(dense, tmp_path / "sparse.avi", slower=2)
+    sparse = remuxed(dense, tmp_path / "sparse.avi", time=lambda ticks: 2 * ticks)
     info = probe(sparse)
     assert (info.num_frames, info.counted, info.fps) == (30, bf == "2", pytest.approx(15, rel=0.04))
     assert frame_numbers(read_frames(sparse, range(30))) == list(range(30))
@@ -288,11 +288,18 @@ def test_a_cover_picture_cannot_be_named_either(tmp_path: Path) -> None:
 
 
 def remuxed(
-    source: Path, target: Path, *, first: int = 0, hidden: frozenset[int] = frozenset(), slower: int = 1
+    source: Path,
+    target: Path,
+    *,
+    first: int = 0,
+    hidden: frozenset[int] = frozenset(),
+    time: Callable[[int], int] = lambda ticks: ticks,
+    container: dict[str, str] | None = None,
 ) -> Path:
-    """The packets of a file from ``first`` on, at times so many times as far apart; those of VP8 with these numbers are
-    decoded and not shown."""
-    with av.open(str(source)) as before, av.open(str(target), "w") as after:
+    """The packets of a file from ``first`` on at other times, which may be negative; those of VP8 with these numbers
+    are decoded and not shown."""
+    options = {"avoid_negative_ts": "disabled", **(container or {})}
+    with av.open(str(source)) as before, av.open(str(target), "w", container_options=options) as after:
         stream = before.streams.video[0]
         copy = after.add_stream_from_template(stream)
         for number, packet in enumerate(p for p in before.demux(stream) if p.size):
@@ -305,7 +312,7 @@ def remuxed(
                 changed.pts, changed.dts, changed.time_base = packet.pts, packet.dts, packet.time_base
                 packet = changed
             packet.stream = copy
-            packet.pts, packet.dts = slower * packet.pts, slower * packet.dts
+            packet.pts, packet.dts = time(packet.pts), time(packet.dts)
             after.mux(packet)
     return target
 
@@ -331,6 +338,30 @@ def test_alternate_reference_frames_of_vp8_are_no_frames(make_video: MakeVideo, 
     info = probe(path)
     assert (info.num_frames, info.counted) == (28, False)
     assert frame_numbers(read_frames(path, range(28))) == kept
+
+
+def assert_read_again_and_again(path: Path, counted: bool) -> None:
+    with VideoFile(path) as video:
+        assert (video.info.num_frames, video.info.counted) == (30, counted)
+        for info in (None, video.info):
+            with VideoFile(path, info) as opened:
+                for indices in ((29, 0, 12), (3, 29), (1,)):
+                    assert frame_numbers(opened.read(indices)) == list(indices)
+
+
+@pytest.mark.parametrize(("codec", "counted"), [("libvpx", True), ("mpeg4", False)])
+def test_frames_of_matroska_before_time_0_are_read(
+    make_video: MakeVideo, tmp_path: Path, codec: str, counted: bool
+) -> None:
+    whole = make_video("whole.mkv", codec=codec, fps=25)
+    assert_read_again_and_again(remuxed(whole, tmp_path / "early.mkv", time=lambda ms: ms - 500), counted)
+
+
+def test_frames_of_matroska_at_one_time_are_read(make_video: MakeVideo, tmp_path: Path) -> None:
+    whole = make_video("whole.mkv", codec="mjpeg", pix_fmt="yuvj420p")
+    clusters = {"cluster_size_limit": "600"}
+    path = remuxed(whole, tmp_path / "early.mkv", time=lambda ms: max(0, ms - 300), container=clusters)
+    assert_read_again_and_again(path, True)
 
 
 @pytest.mark.parametrize(
