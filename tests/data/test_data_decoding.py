@@ -10,7 +10,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from video_files import MakeVideo, frame_numbers, write_cover, write_streams
+from video_files import MakeVideo, frame_numbers, write_cover, write_repeats, write_streams
 
 from hwbench.data.decoding import VideoFile, probe, read_frames
 from hwbench.data.media_faults import naming
@@ -362,6 +362,15 @@ def test_frames_of_matroska_at_one_time_are_read(make_video: MakeVideo, tmp_path
     clusters = {"cluster_size_limit": "600"}
     path = remuxed(whole, tmp_path / "early.mkv", time=lambda ms: max(0, ms - 300), container=clusters)
     assert_read_again_and_again(path, True)
+
+
+def test_empty_packets_are_no_frames(tmp_path: Path) -> None:
+    path = write_repeats(tmp_path / "repeats.nut")
+    with av.open(str(path)) as file:
+        assert [packet.size for packet in file.demux(video=0)].count(0) == 4  # the last one is PyAV's
+    assert probe(path).num_frames == 30
+    assert frame_numbers(read_frames(path, range(30))) == list(range(30))
+    assert frame_numbers(read_frames(path, [29, 5, 14])) == [29, 5, 14]
 
 
 @pytest.mark.parametrize(

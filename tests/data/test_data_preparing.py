@@ -14,7 +14,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from video_files import MakeVideo, frame_numbers
+from video_files import MakeVideo, frame_numbers, write_repeats
 
 from hwbench.data import streaming
 from hwbench.data.archives import MemorySource
@@ -226,6 +226,12 @@ def test_a_part_has_no_pictures_that_refer_to_frames_before_a_seek(
         ((index, frame),) = streaming.stream_frames(source, info, range(first, first + 1))
         assert index == first
         assert np.array_equal(frame.to_ndarray(format="rgb24"), everything[first])
+
+
+def test_a_video_with_empty_packets_is_prepared(tmp_path: Path) -> None:
+    made = encode(write_repeats(tmp_path / "a.nut"), tmp_path / "b.mp4")
+    assert made.frames == 30
+    assert frame_numbers(read_frames(tmp_path / "b.mp4", range(30))) == list(range(30))
 
 
 @pytest.mark.parametrize("codec", ["libx264", "mpeg2video"])

@@ -84,6 +84,22 @@ def write(
     return path
 
 
+def write_repeats(path: Path, repeated: Sequence[int] = (3, 7, 20)) -> Path:
+    """A NUT file of ``gradient_frames`` with an empty packet behind some: Ogg repeats a frame of Theora with one."""
+    whole = write(path.with_name(f"whole-{path.name}"), codec="mpeg4", gop=12)
+    with av.open(str(whole)) as before, av.open(str(path), "w") as after:
+        copy = after.add_stream_from_template(before.streams.video[0])
+        for number, packet in enumerate(p for p in before.demux(video=0) if p.size):
+            packet.stream, packet.pts, packet.dts = copy, 2 * packet.pts, 2 * packet.dts
+            after.mux(packet)
+            if number in repeated:
+                empty = av.Packet(b"")
+                empty.stream, empty.time_base = copy, packet.time_base
+                empty.pts = empty.dts = packet.pts + 1
+                after.mux(empty)
+    return path
+
+
 def write_audio(path: Path) -> Path:
     """A file with sound and no picture."""
     with av.open(str(path), "w") as file:
