@@ -15,7 +15,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from video_files import MakeVideo, no_more_open_files
+from video_files import MakeVideo, no_more_open_files, write_disordered
 
 import hwbench
 from hwbench.data import file_pool
@@ -195,6 +195,13 @@ def test_decoding_sees_what_packets_hide(workspace: Workspace, make_video: MakeV
     assert check(workspace, clips).ok
     decoded = check(workspace, clips, decode=True)
     assert {kind for kind, name in kinds(decoded) if name == "hurt.mp4"} & {"unreadable", "damaged"}
+
+
+def test_frames_that_come_too_early_are_no_damage(workspace: Workspace, clips: Path) -> None:
+    write_disordered(clips / "train" / "run" / "early.mkv")
+    checked = check(workspace, clips, decode=True)
+    assert checked.ok
+    assert kinds(checked) == []
 
 
 def test_what_training_refuses_is_a_finding(workspace: Workspace, make_video: MakeVideo, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from video_files import MakeVideo, frame_numbers, write_repeats
+from video_files import MakeVideo, frame_numbers, write_disordered, write_repeats
 
 from hwbench.data import streaming
 from hwbench.data.archives import MemorySource
@@ -232,6 +232,22 @@ def test_a_video_with_empty_packets_is_prepared(tmp_path: Path) -> None:
     made = encode(write_repeats(tmp_path / "a.nut"), tmp_path / "b.mp4")
     assert made.frames == 30
     assert frame_numbers(read_frames(tmp_path / "b.mp4", range(30))) == list(range(30))
+
+
+def test_frames_that_come_too_early_are_prepared_in_the_order_of_their_times(tmp_path: Path) -> None:
+    source = write_disordered(tmp_path / "a.mkv")
+    numbers = frame_numbers(read_frames(source, range(30)))
+    assert numbers != sorted(numbers) == list(range(30))
+    encode(source, tmp_path / "b.mp4")
+    assert frame_numbers(read_frames(tmp_path / "b.mp4", range(30))) == numbers
+    info = probe(source)
+    for first in (1, 8, 14, 26):
+        part = range(first, min(first + 7, 30))
+        shown = dict(streaming.stream_frames(FileSource(source), info, part))
+        assert list(shown) == list(part)
+        assert frame_numbers(np.stack([f.to_ndarray(format="rgb24") for f in shown.values()])) == [
+            numbers[index] for index in part
+        ]
 
 
 @pytest.mark.parametrize("codec", ["libx264", "mpeg2video"])

@@ -100,6 +100,22 @@ def write_repeats(path: Path, repeated: Sequence[int] = (3, 7, 20)) -> Path:
     return path
 
 
+def write_disordered(path: Path) -> Path:
+    """A Matroska file of ``gradient_frames`` with B-frames whose times are those of decoding, as libxvid writes them.
+
+    The decoder gives frames up to three places too early.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = write(path.with_suffix(".mp4"), codec="mpeg4", options={"bf": "2"}, gop=12)
+    with av.open(str(whole)) as before, av.open(str(path), "w") as after:
+        copy = after.add_stream_from_template(before.streams.video[0])
+        for packet in (p for p in before.demux(video=0) if p.size):
+            packet.stream, packet.pts = copy, packet.dts
+            after.mux(packet)
+    whole.unlink()
+    return path
+
+
 def write_audio(path: Path) -> Path:
     """A file with sound and no picture."""
     with av.open(str(path), "w") as file:
