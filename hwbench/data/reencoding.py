@@ -212,7 +212,9 @@ def _rate(info: VideoInfo) -> Fraction:
     steps, span = info.num_frames - 1, int(info.pts[-1] - info.pts[0]) * info.time_base
     exact = steps / span if steps else 1 / (info.duration * info.time_base)
     rate = exact.limit_denominator(1001)
-    return rate if 0 < rate.numerator <= _MOST_TICKS else exact.limit_denominator(1) or Fraction(1)
+    if 0 < rate.numerator <= _MOST_TICKS:
+        return rate
+    return min(exact.limit_denominator(1) or Fraction(1), Fraction(_MOST_TICKS))
 
 
 def _planned(source: VideoSource, info: VideoInfo, plan: _FramePlan) -> Iterator[Any]:

@@ -182,6 +182,21 @@ def test_uneven_times_stay(make_video: MakeVideo, tmp_path: Path) -> None:
     assert info.duration_s == pytest.approx(probe(tmp_path / "a.mp4").duration_s, abs=0.002)
 
 
+def test_one_frame_of_a_moment_is_prepared(tmp_path: Path) -> None:
+    """1/90000 s; the header of MPEG-4 part 2 has at most 65535 ticks a second."""
+    with av.open(str(tmp_path / "a.mp4"), "w") as file:
+        stream: Any = file.add_stream("libx264", rate=90000)
+        stream.height, stream.width, stream.pix_fmt, stream.time_base = 48, 64, "yuv420p", Fraction(1, 90000)
+        frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 100, np.uint8), format="rgb24")
+        frame.pts, frame.time_base = 0, Fraction(1, 90000)
+        file.mux(stream.encode(frame))
+        file.mux(stream.encode())
+    assert probe(tmp_path / "a.mp4").exact_duration_s == Fraction(1, 90000)
+    made = encode(tmp_path / "a.mp4", tmp_path / "b.mp4")
+    assert (made.frames, made.fps) == (1, 65535)
+    assert read_frames(tmp_path / "b.mp4", (0,)).mean() == pytest.approx(100, abs=4)
+
+
 @pytest.mark.parametrize(("fps", "numbers"), [(10, [0, 3, 6, 9]), (60, [i // 2 for i in range(24)])])
 def test_another_rate_takes_the_frame_on_screen(
     fps: float, numbers: list[int], make_video: MakeVideo, tmp_path: Path
