@@ -232,7 +232,8 @@ def _small_pictures(frames: Iterator[Any], size: tuple[int, int]) -> Iterator[Fr
     """Frames as pictures, uint8 (h, w, 3), RGB, upright."""
     reformatter = VideoReformatter()
     for frame in frames:
-        picture = reformatter.reformat(frame, width=size[1], height=size[0], format="rgb24", threads=1)
+        whole = _without_fields(frame, reformatter)
+        picture = reformatter.reformat(whole, width=size[1], height=size[0], format="rgb24", threads=1)
         pixels: Any = picture.to_ndarray()
         yield np.ascontiguousarray(upright(pixels, display_matrix(frame)))
 
@@ -247,7 +248,22 @@ def _small_yuv(frames: Iterator[Any], size: tuple[int, int]) -> Iterator[Any]:
             (picture,) = _small_pictures(iter([frame]), size)
             yield av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(**colour)
         else:
-            yield reformatter.reformat(frame, width=size[1], height=size[0], **colour)
+            whole = _without_fields(frame, reformatter)
+            yield reformatter.reformat(whole, width=size[1], height=size[0], **colour)
+
+
+def _without_fields(frame: Any, reformatter: VideoReformatter) -> Any:
+    """The frame; an interlaced one as a progressive one, in 4:4:4 colour of limited range and of the same matrix.
+
+    FFmpeg scales the two fields of an interlaced frame apart, which makes combs also where nothing moves. Training on
+    the original scales whole frames.
+    """
+    if not frame.interlaced_frame:
+        return frame
+    picture = reformatter.reformat(frame, format="yuv444p", dst_color_range=_LIMITED_RANGE, threads=1)
+    progressive = av.VideoFrame.from_ndarray(picture.to_ndarray(), format="yuv444p")
+    progressive.colorspace, progressive.color_range = picture.colorspace, _LIMITED_RANGE
+    return progressive
 
 
 def _write_video(

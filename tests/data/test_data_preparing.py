@@ -303,6 +303,38 @@ def test_colours_keep_their_matrix(tmp_path: Path) -> None:
     assert np.abs(after - before)[:, ::63].max() < 4
 
 
+@pytest.mark.parametrize("form", ["videos", "frames"])
+def test_interlaced_frames_are_scaled_whole(form: Form, tmp_path: Path) -> None:
+    """A grey disc at rest has no combs, and a green plane in BT.709 stays as green."""
+    rows, columns = np.mgrid[:288, :360]
+    picture = np.full((288, 360, 3), 40, np.uint8)
+    picture[(columns - 144) ** 2 + (rows - 144) ** 2 < 100**2] = 220
+    picture[:, 288:] = (20, 180, 60)
+    with av.open(str(tmp_path / "a.mpg"), "w") as file:
+        options = {"flags": "+ilme+ildct", "qmin": "2", "qmax": "2"}
+        stream: Any = file.add_stream("mpeg2video", rate=25, options=options)
+        stream.height, stream.width, stream.pix_fmt = 288, 360, "yuv420p"
+        stream.codec_context.colorspace = 1
+        for time in range(4):
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(
+                format="yuv420p", dst_colorspace="ITU709"
+            )
+            frame.pts, frame.time_base = time, Fraction(1, 25)
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode())
+    with av.open(str(tmp_path / "a.mpg")) as file:
+        assert next(file.decode(video=0)).interlaced_frame
+    out = tmp_path / ("b" if form == "frames" else "b.mp4")
+    encode(tmp_path / "a.mpg", out, PrepareSettings(short_side=96, quality=2, form=form))
+    with FrameFolder(out).open() if form == "frames" else VideoFile(out) as video:
+        (made,) = video.read((2,))
+    (original,) = read_frames(tmp_path / "a.mpg", (2,))
+    scaled = av.VideoFrame.from_ndarray(original, format="rgb24").reformat(width=120, height=96).to_ndarray()
+    difference = np.abs(made.astype(int) - scaled)
+    assert difference[:, :90].max() < 25
+    assert difference[:, 102:].max() < 6
+
+
 def write_full_range(target: Path, codec: str, pix_fmt: str) -> Path:
     """Six frames of plain colours whose black is 0 and whose white is 255."""
     picture = np.full((64, 96, 3), 250, np.uint8)
