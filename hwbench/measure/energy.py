@@ -84,7 +84,8 @@ class Energy:
     Attributes:
         source: ``rapl`` (processor packages as a whole) or ``fuel gauge`` (the device as a whole); empty: not readable.
         watts: Mean power.
-        resolution_watts: What one step of the source is worth.
+        resolution_watts: What one step of the source is worth: of a fuel gauge the smallest step of its current, at the
+            mean voltage, and the whole power where the current never changed.
         readings: Readings that were used.
         reason: Why it is not readable, in words.
     """
@@ -153,9 +154,12 @@ def power(readings: Sequence[tuple[float, EnergyReading]]) -> Energy:
     if any(one.charging for one in known):
         return Energy(reason="the battery is not discharging: unplug the device, and reach it over Wi-Fi")
     unit = 1e3 if 0 < max(abs(one.current_ua or 0.0) for one in known) < LEAST_UA else 1.0
-    watts = [unit * (one.watts or 0.0) for one in known]
-    steps = [b - a for a, b in pairwise(sorted(set(watts)))]
-    return Energy(FUEL_GAUGE, statistics.fmean(watts), min(steps, default=watts[0]), len(known))
+    watts = statistics.fmean(unit * (one.watts or 0.0) for one in known)
+    # The current alone: its step is worth the most, and two products may be as near each other as they like.
+    currents = sorted({abs(one.current_ua or 0.0) for one in known})
+    step_ua = min((b - a for a, b in pairwise(currents)), default=currents[0])
+    volts = statistics.fmean(one.voltage_uv or 0.0 for one in known) * 1e-6
+    return Energy(FUEL_GAUGE, watts, unit * step_ua * 1e-6 * volts, len(known))
 
 
 def _counted(readings: Sequence[tuple[float, EnergyReading]], index: int) -> float:

@@ -87,6 +87,15 @@ def test_a_gauge_gives_its_mean_and_its_smallest_step():
     assert found.resolution_watts == pytest.approx(0.04)
 
 
+@pytest.mark.parametrize(("currents_ua", "step_ua"), [((5.9e5, 6e5, 6.2e5, 6e5), 1e4), ((6e5,) * 4, 6e5)])
+def test_the_resolution_of_a_gauge_is_a_step_of_its_current_whatever_the_voltage_does(currents_ua, step_ua):
+    """The product of 600 mA and 3.851 V lies 0.6 mW above that with 3.850 V: no step of what the gauge can tell."""
+    voltages_uv = (3.849e6, 3.850e6, 3.851e6, 3.851e6)
+    readings = [EnergyReading((), -current, voltage) for current, voltage in zip(currents_ua, voltages_uv, strict=True)]
+    found = power([(float(at), reading) for at, reading in enumerate(readings)])
+    assert found.resolution_watts == pytest.approx(step_ua * 3.85025e6 * 1e-12)
+
+
 @pytest.mark.parametrize(
     ("reading", "said"),
     [(EnergyReading(), "no energy counter"), (EnergyReading((), 1.0, 4e6, charging=True), "not discharging")],
