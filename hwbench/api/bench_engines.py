@@ -33,9 +33,11 @@ class EngineTime:
     Attributes:
         result: As of this engine alone.
         ratio: Its median over that of the fastest engine.
-        noise: Whether chance alone explains the difference from the fastest: the 95 % interval of the mean logarithm of
-            the ratio has 0 in it. Round by round, since sessions of one round are of the same minute, where at least
-            two rounds count in both; rounds with a session that does not count in one of them are left out.
+        noise: Whether chance alone explains the difference from the fastest: the interval of the mean logarithm of the
+            ratio has 0 in it. Its level is 95 % for two engines; for more, the 5 % are divided by the number of engines
+            beside the fastest (Bonferroni), which is the fastest by the same sessions. Round by round, since sessions
+            of one round are of the same minute, where at least two rounds count in both; rounds with a session that
+            does not count in one of them are left out.
     """
 
     result: BenchResult
@@ -197,31 +199,41 @@ def engines_for(
 def ranked(results: Sequence[BenchResult]) -> tuple[EngineTime, ...]:
     """The fastest first, each held against it."""
     ordered = sorted(results, key=lambda result: result.stats.median_s)
-    first = ordered[0]
-    return tuple(
-        EngineTime(
-            one,
-            one.stats.median_s / first.stats.median_s,
-            one is not first and not differ(one.measurement.sessions, first.measurement.sessions),
-        )
-        for one in ordered
+    first, *others = ordered
+    return (
+        EngineTime(first, 1.0, noise=False),
+        *(
+            EngineTime(
+                one,
+                one.stats.median_s / first.stats.median_s,
+                not differ(one.measurement.sessions, first.measurement.sessions, len(others)),
+            )
+            for one in others
+        ),
     )
 
 
-def differ(these: Sequence[Session], those: Sequence[Session]) -> bool:
-    """Whether two engines differ by more than chance, by their session medians; see ``EngineTime.noise``."""
-    from hwbench.specs.timing import student_t95
+def differ(these: Sequence[Session], those: Sequence[Session], comparisons: int = 1) -> bool:
+    """Whether two engines differ by more than chance, by their session medians; see ``EngineTime.noise``.
 
+    Args:
+        these: Sessions of one engine.
+        those: Sessions of the other one.
+        comparisons: How many engines are held against the same one: it is known as the fastest by the same sessions.
+    """
+    from hwbench.latency.uncertainty import student_t
+
+    probability = 1 - 0.05 / 2 / comparisons
     changes = _changes_by_round(these, those)
     if len(changes) >= 2:
         error = statistics.stdev(changes) / math.sqrt(len(changes))
-        return abs(statistics.fmean(changes)) > student_t95(len(changes) - 1) * error
+        return abs(statistics.fmean(changes)) > student_t(probability, len(changes) - 1) * error
     left, right = ([math.log(session.median_s) for session in some] for some in (these, those))
     if min(len(left), len(right)) < 2:
         return False
     squares = [statistics.variance(some) / len(some) for some in (left, right)]
-    error = math.sqrt(sum(squares))
-    return abs(statistics.fmean(left) - statistics.fmean(right)) > student_t95(min(len(left), len(right)) - 1) * error
+    quantile = student_t(probability, min(len(left), len(right)) - 1)
+    return abs(statistics.fmean(left) - statistics.fmean(right)) > quantile * math.sqrt(sum(squares))
 
 
 def _changes_by_round(these: Sequence[Session], those: Sequence[Session]) -> list[float]:

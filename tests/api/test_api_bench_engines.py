@@ -3,6 +3,8 @@
 import contextlib
 import itertools
 import json
+import math
+import random
 from dataclasses import replace
 
 import pytest
@@ -111,6 +113,28 @@ def test_sessions_of_the_same_minute_are_held_against_each_other():
         ("d", False),
     ]
     assert [one.noise for one in ranked([same, fast])] == [False, True]
+
+
+@pytest.mark.parametrize("engines", [2, 3, 6])
+def test_engines_that_are_alike_are_seldom_told_apart_however_many_there_are(engines):
+    """The fastest of many is fast by chance as well: one of six was told apart in a quarter of all comparisons."""
+    rng, comparisons = random.Random(0), 300
+    told_apart = 0
+    for _ in range(comparisons):
+        minutes = [rng.gauss(0, 0.02) for _ in range(8)]
+        alike = [
+            timed(f"engine{number}", *(10 * math.exp(minute + rng.gauss(0, 0.01)) for minute in minutes))
+            for number in range(engines)
+        ]
+        told_apart += not all(one.noise for one in ranked(alike)[1:])
+    assert 0.01 * comparisons < told_apart < 0.085 * comparisons
+
+
+def test_an_engine_that_is_slower_in_every_round_is_told_apart_from_the_fastest_of_many():
+    rng = random.Random(0)
+    alike = [timed(f"engine{number}", *(rng.gauss(10, 0.05) for _ in range(5))) for number in range(5)]
+    slower = timed("slower", *(rng.gauss(11, 0.05) for _ in range(5)))
+    assert [one.noise for one in ranked([slower, *alike])][-1] is False
 
 
 def test_other_devices_are_asked_for_what_goes_there(workspace):
