@@ -3,6 +3,7 @@
 A file is executed back to back in windows of some seconds. No sample is corrected for the clock and none is waited for:
 what heat does to the clock is what is looked for. A device with one thermal time constant approaches its end like
 ``exp(-t/tau)``, whatever tau is, so two neighbouring stretches of time that are both a fifth of all of it are compared.
+Without a thermometer the latency alone has to tell a slow rise from a speed that wanders: the stretches are longer.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from hwbench.specs.timing import student_t95
 LEAST_S = 180.0
 # The stretches that are compared: a share of the time so far, and at least so long.
 STRETCH_SHARE, STRETCH_S = 0.2, 60.0
+# The share where no temperature is told. Of simulated devices that end 20 % slower with a time constant of 300 s, 21 of
+# 60 settled within ten minutes with a share of 0.25 (windows of 5 s, a wander of 1 %), and none of 100 with 0.3.
+LONG_STRETCH_SHARE = 0.3
 # Settled: the two differ by at most so much, or by no more than their noise, which is itself small; and in degrees.
 CHANGE, NOISE, DEGREES = 0.01, 0.025, 1.0
 # How far the speed of a device wanders within minutes, for whatever reason: part of the interval.
@@ -70,8 +74,9 @@ class SettledLatency:
     """The latency at the end of a course, over ``seconds`` of it: mean of window medians, with an interval.
 
     The interval joins the 95 % interval of the mean with what minutes cannot average out: the speed of a phone wanders
-    by a percent or two within minutes. ``settled`` says that the latency no longer changes; else it is the latest there
-    is.
+    by a percent or two within minutes. Where no temperature is told, the largest change from stretch to stretch is
+    added: so much may be left of a rise. ``settled`` says that the latency no longer changes; else it is the latest
+    there is.
     """
 
     latency_s: float
@@ -213,46 +218,88 @@ def settled_latency(points: Sequence[CoursePoint]) -> SettledLatency:
     if not points:
         raise CheckFailed("no window of the course was measured; run the command again")
     before, last, elapsed = _stretches(points)
-    settled = elapsed >= LEAST_S and bool(before) and _steady(before, last)
-    used = [*before, *last]
+    if _tells_heat(before, last):
+        steady, change = _steady(before, last), 0.0
+    else:
+        steady, change = _steady_by_latency(points)
+    used = settled_points(points)
     latency, half = _mean([point.latency_s for point in used])
-    half = math.hypot(half, WANDER * latency)
+    half = math.hypot(half, WANDER * latency) + change * latency
     seconds = sum(point.seconds for point in used)
-    return SettledLatency(latency, max(latency - half, 0.0), latency + half, seconds, settled)
+    return SettledLatency(latency, max(latency - half, 0.0), latency + half, seconds, steady and elapsed >= LEAST_S)
 
 
 def settled_points(points: Sequence[CoursePoint]) -> tuple[CoursePoint, ...]:
-    """The points that ``settled_latency`` looks at."""
+    """The points that ``settled_latency`` looks at: both stretches, or the last one where no temperature is told."""
     before, last, _ = _stretches(points)
-    return (*before, *last)
+    if _tells_heat(before, last):
+        return (*before, *last)
+    return tuple(_stretches(points, LONG_STRETCH_SHARE)[1])
 
 
-def _stretches(points: Sequence[CoursePoint]) -> tuple[list[CoursePoint], list[CoursePoint], float]:
+def _stretches(
+    points: Sequence[CoursePoint], share: float = STRETCH_SHARE
+) -> tuple[list[CoursePoint], list[CoursePoint], float]:
     """The two stretches at the end of the last part, and how long this part is."""
     current = [point for point in points if point.part == points[-1].part]
     start = current[0].at_s - current[0].seconds / 2
     elapsed = current[-1].at_s + current[-1].seconds / 2 - start
-    stretch = max(STRETCH_S, STRETCH_SHARE * elapsed, current[-1].seconds)
+    stretch = max(STRETCH_S, share * elapsed, current[-1].seconds)
     last = [point for point in current if point.at_s > start + elapsed - stretch] or current[-1:]
     before = [point for point in current if start + elapsed - 2 * stretch < point.at_s <= start + elapsed - stretch]
     return before, last, elapsed
 
 
+def _tells_heat(before: Sequence[CoursePoint], last: Sequence[CoursePoint]) -> bool:
+    return bool(_temperatures(before) and _temperatures(last))
+
+
+def _temperatures(points: Sequence[CoursePoint]) -> list[float]:
+    return [point.temperature_celsius for point in points if point.temperature_celsius]
+
+
 def _steady(before: Sequence[CoursePoint], last: Sequence[CoursePoint]) -> bool:
-    if min(len(before), len(last)) < BATCHES // 2:
+    """Whether two stretches are alike by latency and by temperature."""
+    if not _enough(before, last):
         return False
-    (old, old_error), (new, new_error) = (
-        (statistics.fmean(times), statistics.stdev(times) / math.sqrt(len(times)))
-        for times in ([point.latency_s for point in some] for some in (before, last))
-    )
-    noise = 2 * math.hypot(old_error, new_error) / old
-    steady = abs(new / old - 1) <= max(CHANGE, noise) and noise <= NOISE
-    heat = [
-        statistics.fmean(known)
-        for some in (before, last)
-        if (known := [point.temperature_celsius for point in some if point.temperature_celsius])
-    ]
-    return steady and (len(heat) < 2 or abs(heat[1] - heat[0]) <= DEGREES)
+    change, noise = _change(before, last), _noise(before, last)
+    heat = statistics.fmean(_temperatures(last)) - statistics.fmean(_temperatures(before))
+    return abs(change) <= max(CHANGE, noise) and noise <= NOISE and abs(heat) <= DEGREES
+
+
+def _steady_by_latency(points: Sequence[CoursePoint]) -> tuple[bool, float]:
+    """Whether the latency no longer changes, and the largest change from stretch to stretch.
+
+    The change is looked at after each window of the last stretch: the latest one and their mean have to be small, since
+    one small change may be luck. Noise excuses nothing: a rise within a stretch looks like noise.
+    """
+    last = _stretches(points, LONG_STRETCH_SHARE)[1]
+    ends = range(len(points) - len(last) + 1, len(points) + 1)
+    pairs = [_stretches(points[:end], LONG_STRETCH_SHARE)[:2] for end in ends]
+    if not _enough(*pairs[-1]):
+        return False, 0.0
+    changes = [_change(*pair) for pair in pairs if _enough(*pair)]
+    largest = max(map(abs, changes))
+    if len(changes) < len(pairs) or max(abs(changes[-1]), abs(statistics.fmean(changes))) > CHANGE:
+        return False, largest
+    return _noise(*pairs[-1]) <= NOISE, largest
+
+
+def _enough(before: Sequence[CoursePoint], last: Sequence[CoursePoint]) -> bool:
+    return min(len(before), len(last)) >= BATCHES // 2
+
+
+def _change(before: Sequence[CoursePoint], last: Sequence[CoursePoint]) -> float:
+    """Of the mean latency from one stretch to the next, relative."""
+    old, new = (statistics.fmean(point.latency_s for point in some) for some in (before, last))
+    return new / old - 1
+
+
+def _noise(before: Sequence[CoursePoint], last: Sequence[CoursePoint]) -> float:
+    """Twice the standard error of the change, were windows independent."""
+    latencies = [[point.latency_s for point in some] for some in (before, last)]
+    errors = [statistics.stdev(times) / math.sqrt(len(times)) for times in latencies]
+    return 2 * math.hypot(*errors) / statistics.fmean(latencies[0])
 
 
 def _mean(values: Sequence[float]) -> tuple[float, float]:

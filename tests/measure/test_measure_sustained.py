@@ -1,6 +1,8 @@
 """Latency after heat has settled, against the truth of a simulated phone in virtual time."""
 
 import json
+import math
+import random
 import statistics
 from dataclasses import replace
 from itertools import pairwise
@@ -154,6 +156,48 @@ def test_heat_that_still_rises_has_not_settled_whatever_the_latency_says():
     assert settled_latency(points(60)).settled
     assert not settled_latency(points(60, degrees=lambda at: 30 + at / 20)).settled
     assert not settled_latency(points(30)).settled  # too short
+
+
+def blind_course(seed, rise, tau_s=1.0, limit_s=600.0):
+    """Of a device without a thermometer that ends slower by ``rise``; its speed wanders by 1 % within a minute."""
+    rng, window_s, wander, taken = random.Random(seed), 5.0, 0.0, []
+    kept = math.exp(-window_s / 60)
+    while not taken or (not settled_latency(taken).settled and taken[-1].at_s + window_s / 2 < limit_s):
+        at_s = window_s * (len(taken) + 0.5)
+        wander = kept * wander + math.sqrt(1 - kept**2) * rng.gauss(0, 0.01)
+        hot = 1 + rise * (1 - math.exp(-at_s / tau_s))
+        taken.append(CoursePoint(at_s, window_s, 0.01 * hot * math.exp(wander + rng.gauss(0, 0.005)), 100))
+    return taken
+
+
+def test_a_device_without_a_thermometer_that_still_heats_has_not_settled():
+    for seed in range(12):
+        slow = blind_course(seed, 0.25, tau_s=300.0)
+        assert not settled_latency(slow).settled
+        assert slow[-1].at_s > 590
+
+
+def test_without_a_thermometer_the_interval_has_what_is_left_of_the_rise():
+    ends = [settled_latency(blind_course(seed, 0.2, tau_s=120.0)) for seed in range(20)]
+    settled = [end for end in ends if end.settled]
+    assert len(settled) >= 5
+    assert sum(end.low_s <= 0.012 <= end.high_s for end in settled) >= 0.9 * len(settled)
+
+
+def test_a_device_without_a_thermometer_that_only_wanders_settles():
+    for seed in range(12):
+        taken = blind_course(seed, 0.0)
+        end = settled_latency(taken)
+        assert end.settled
+        assert taken[-1].at_s < 400
+        assert end.low_s <= 0.01 <= end.high_s
+        assert end.high_s - end.latency_s < 0.05 * end.latency_s
+
+
+def test_a_course_of_few_windows_has_an_interval_though_no_change_can_be_told():
+    short = blind_course(0, 0.2, limit_s=15.0)
+    assert math.isfinite(settled_latency(short).high_s)
+    assert not settled_latency(short).settled
 
 
 def test_the_ratio_has_an_interval_from_both_latencies(tmp_path):
