@@ -14,7 +14,7 @@ from hwbench.errors import NotMeasured
 from hwbench.latency.block_features import BlockColumns, Blocks, Floats
 from hwbench.latency.boosted import MIN_ROWS, BoostedTrees
 from hwbench.latency.calibration import NOMINAL
-from hwbench.latency.gaussian import GaussianProcess, Kernel, Structure
+from hwbench.latency.gaussian import GaussianProcess, Structure
 from hwbench.latency.table import LatencyTable, Role
 from hwbench.latency.work_law import WorkLaw
 from hwbench.specs import LatencyStats, Workload
@@ -44,11 +44,7 @@ class RowModel(Protocol):
         """Blocks as the model sees them; ``[mask]`` of it takes some."""
         ...
 
-    def start(self, rows: Any, seconds: Floats, noise: Floats) -> Any:
-        """What is found once from all rows and kept when some are left out."""
-        ...
-
-    def fit(self, state: Any, rows: Any, seconds: Floats, noise: Floats) -> Callable[[Any], Guess]:
+    def fit(self, rows: Any, seconds: Floats, noise: Floats) -> Callable[[Any], Guess]:
         """Learns from encoded rows; ``noise`` is the relative variance of each by its measurement."""
         ...
 
@@ -65,10 +61,7 @@ class OperatorRows:
         """By the columns of the measured blocks."""
         return self._columns(parts)
 
-    def start(self, rows: Blocks, seconds: Floats, noise: Floats) -> None:
-        """Nothing is kept."""
-
-    def fit(self, state: None, rows: Blocks, seconds: Floats, noise: Floats) -> Callable[[Blocks], Guess]:
+    def fit(self, rows: Blocks, seconds: Floats, noise: Floats) -> Callable[[Blocks], Guess]:
         """The law, and one standard deviation for all blocks."""
         law = WorkLaw.fit(rows, seconds)
         deviation = float(np.std(np.log(seconds / law(rows))))
@@ -87,15 +80,10 @@ class GaussianRows:
         """By the columns of the measured blocks."""
         return self._columns(parts)
 
-    def start(self, rows: Blocks, seconds: Floats, noise: Floats) -> Kernel:
-        """The parameters of the kernel."""
-        left_over = np.log(seconds / WorkLaw.fit(rows, seconds)(rows))
-        return GaussianProcess.fit(self._structure, rows, left_over, noise).kernel
-
-    def fit(self, state: Kernel, rows: Blocks, seconds: Floats, noise: Floats) -> Callable[[Blocks], Guess]:
-        """The law and the process by these rows, the kernel as it is."""
+    def fit(self, rows: Blocks, seconds: Floats, noise: Floats) -> Callable[[Blocks], Guess]:
+        """The law, the kernel and the process by these rows."""
         law = WorkLaw.fit(rows, seconds)
-        process = GaussianProcess.conditioned(state, rows, np.log(seconds / law(rows)), noise)
+        process = GaussianProcess.fit(self._structure, rows, np.log(seconds / law(rows)), noise)
 
         def guess(blocks: Blocks) -> Guess:
             means, variances = process.predict(blocks)
@@ -116,10 +104,7 @@ class TreeRows:
         """Work and features of each block side by side."""
         return self._trees.encode(parts)
 
-    def start(self, rows: Floats, seconds: Floats, noise: Floats) -> None:
-        """Nothing is kept."""
-
-    def fit(self, state: None, rows: Floats, seconds: Floats, noise: Floats) -> Callable[[Floats], Guess]:
+    def fit(self, rows: Floats, seconds: Floats, noise: Floats) -> Callable[[Floats], Guess]:
         """Trees say nothing of how sure they are: one standard deviation for all."""
         predict = self._trees.fit(rows, seconds)
         return lambda blocks: (np.log(predict(blocks)), np.ones(len(blocks)))
@@ -187,7 +172,7 @@ class FilledRows:
         rank = min(math.ceil((len(off) + 1) * nominal), len(off)) - 1
         factor = float(np.sort(off / best.deviations)[rank]) / NORMAL_90
         columns = BlockColumns.of(kept.parts)
-        guess = best.model.fit(best.state, best.rows, kept.seconds, kept.noise)
+        guess = best.model.fit(best.rows, kept.seconds, kept.noise)
 
         def predict(parts: Sequence[Workload]) -> tuple[Floats, Floats]:
             if not parts:
@@ -248,10 +233,13 @@ class _Rows:
 
 @dataclass(frozen=True)
 class _CrossValidated:
-    """One model by fivefold cross-validation: errors log(measured / predicted) and their standard deviations."""
+    """One model by fivefold cross-validation: errors log(measured / predicted) and their standard deviations.
+
+    All that a model finds it finds without the rows that are left out, the parameters of its kernel too: with those of
+    all of 20 to 60 rows the median error was told 5 to 13 % too low, and 90 % intervals had 86 to 89 % of other blocks.
+    """
 
     model: RowModel
-    state: Any
     rows: Any
     errors: Floats
     deviations: Floats
@@ -260,15 +248,14 @@ class _CrossValidated:
     @classmethod
     def of(cls, model: RowModel, rows: _Rows) -> _CrossValidated:
         encoded = model.encode(rows.parts)
-        state = model.start(encoded, rows.seconds, rows.noise)
         folds = np.random.default_rng(0xB005).permutation(len(rows.parts)) % _FOLDS
         errors, deviations = np.empty(len(folds)), np.empty(len(folds))
         for number in range(_FOLDS):
             kept, left = folds != number, folds == number
-            guess = model.fit(state, encoded[kept], rows.seconds[kept], rows.noise[kept])
+            guess = model.fit(encoded[kept], rows.seconds[kept], rows.noise[kept])
             logs, deviations[left] = guess(encoded[left])
             errors[left] = np.log(rows.seconds[left]) - logs
-        return cls(model, state, encoded, errors, deviations, folds)
+        return cls(model, encoded, errors, deviations, folds)
 
     @property
     def mean_error(self) -> float:

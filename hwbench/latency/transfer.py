@@ -14,7 +14,7 @@ from hwbench.latency.block_features import Blocks, Floats, Integers
 from hwbench.latency.boosted import MIN_ROWS
 from hwbench.latency.calibration import NOMINAL, family
 from hwbench.latency.filled import FilledTable
-from hwbench.latency.gaussian import GaussianProcess, Kernel, Structure
+from hwbench.latency.gaussian import GaussianProcess, Structure
 from hwbench.latency.row_models import FilledRows, GaussianRows, Guess, RowModel
 from hwbench.latency.table import LatencyRow, LatencyTable, Role
 from hwbench.latency.uncertainty import Uncertainty
@@ -98,15 +98,10 @@ class TransferredRows:
         """By the columns of the measured blocks, with what the other table has."""
         return Beside(self._rows.encode(parts), np.log(self._known(parts)))
 
-    def start(self, rows: Beside, seconds: Floats, noise: Floats) -> Kernel:
-        """The parameters of the kernel."""
-        left_over = np.log(seconds) - self._mean(rows, seconds)(rows)
-        return GaussianProcess.fit(Structure.TOGETHER, rows.blocks, left_over, noise).kernel
-
-    def fit(self, state: Kernel, rows: Beside, seconds: Floats, noise: Floats) -> Callable[[Beside], Guess]:
-        """The mean and the process by these rows."""
+    def fit(self, rows: Beside, seconds: Floats, noise: Floats) -> Callable[[Beside], Guess]:
+        """The mean, the kernel and the process by these rows."""
         mean = self._mean(rows, seconds)
-        process = GaussianProcess.conditioned(state, rows.blocks, np.log(seconds) - mean(rows), noise)
+        process = GaussianProcess.fit(Structure.TOGETHER, rows.blocks, np.log(seconds) - mean(rows), noise)
 
         def guess(wanted: Beside) -> Guess:
             means, variances = process.predict(wanted.blocks)

@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 from dataclasses import replace
-from statistics import mean
 
 import pytest
 from measured import CONDITIONS, TARGET, fake_device
@@ -90,8 +89,8 @@ def test_rows_of_the_best_networks_are_measured_and_what_is_predicted_of_them_co
     assert {row.workload for row in table} > {row.workload for row in before}
     assert len(table.rows(Role.BLOCK)) == len(before.rows(Role.BLOCK)) + cut.rows
     assert not missing(workspace, result.best.architecture)
-    # The first three of both; those of the plain search were taken for what they were predicted to take.
-    assert mean(off(one) for one in result.measured[:3]) < 0.5 * mean(off(one) for one in plain.measured[:3])
+    # The worst of three of both; those of the plain search were taken for what they were predicted to take.
+    assert max(off(one) for one in result.measured[:3]) < 0.5 * max(off(one) for one in plain.measured[:3])
     assert result.best.measured_s <= 1.4e-3
     # A network that the measured rows put beyond the budget has another one in its place.
     assert result.trials == max(12 + cut.replaced, result.trials)

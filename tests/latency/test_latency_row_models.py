@@ -13,7 +13,7 @@ from hwbench.latency import AOptimal, FilledRows, FilledTable, LatencyTable, Ran
 from hwbench.latency import gaussian as processes
 from hwbench.latency.block_features import BlockColumns
 from hwbench.latency.gaussian import GaussianProcess, Kernel, Structure, distances
-from hwbench.latency.row_models import GaussianRows, OperatorRows
+from hwbench.latency.row_models import GaussianRows, OperatorRows, _CrossValidated, _Rows, default_models
 from hwbench.spaces import read_space
 from hwbench.specs import Precision
 from hwbench.workspace import shipped
@@ -77,6 +77,17 @@ def test_the_best_model_is_chosen_and_its_intervals_hold(stepped):
     assert np.median(off) < model.errors["boosted trees"]
     assert 0.8 < np.mean(off < 1.645 * deviations) < 0.98
     assert np.ptp(deviations) > 0.2 * np.median(deviations)  # not one for all
+
+
+def test_what_is_said_of_a_row_that_is_left_out_does_not_depend_on_it(stepped):
+    """Nor do the parameters of a kernel: found with it, they made what is told of errors too good."""
+    parts = parts_of(drawn(12, 1))[:40]
+    rows = _Rows.of(parts, [row.stats for row in stepped.table(parts)])
+    slower = replace(rows, seconds=rows.seconds * np.where(np.arange(len(parts)) == 7, 1.3, 1.0))
+    for model in default_models(parts):
+        before, after = (_CrossValidated.of(model, some) for some in (rows, slower))
+        assert after.errors[7] - before.errors[7] == pytest.approx(math.log(1.3), abs=1e-9), model.name
+        assert after.deviations[7] == before.deviations[7]
 
 
 def test_a_row_that_cannot_be_of_its_block_is_named_and_not_learnt_from(stepped):
