@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hwbench.api.requests import option, request
 from hwbench.errors import InvalidValue
+from hwbench.specs.network import MAX_SIZE
 from hwbench.units import parse_duration
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class BenchRequest:
     seconds: float = option(
         default=1.5, min=0.0, max=MOST_SECONDS, help="At least so many seconds of samples, over all sessions."
     )
-    classes: int | None = option(default=None, min=1, help="Classes of the head of a network by name.")
+    classes: int | None = option(default=None, min=1, max=MAX_SIZE, help="Classes of the head of a network by name.")
     cache: str = option(
         default="warm",
         choices=("warm", "rotate", "flush"),

@@ -12,6 +12,7 @@ from hwbench.api.requests import option, request
 from hwbench.api.train_request import ON_ERROR
 from hwbench.errors import InvalidValue, UsageError
 from hwbench.specs import AUTO, Precision, TensorSpec
+from hwbench.specs.network import MAX_SIZE
 
 if TYPE_CHECKING:
     from hwbench.deploy import Int8
@@ -57,7 +58,7 @@ class ExportRequest:
     device: str | None = option(
         default=None, help="Take the layout that is fastest on this device, by the rows of its table with one thread."
     )
-    classes: int | None = option(default=None, min=1, help="Classes of the head of a network by name.")
+    classes: int | None = option(default=None, min=1, max=MAX_SIZE, help="Classes of the head of a network by name.")
     input: str | None = option(
         default=None, help="Clip of a torchvision or own model: NxCxTxHxW such as 1x3x8x112x112."
     )

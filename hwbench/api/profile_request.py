@@ -8,7 +8,7 @@ from hwbench.api.requests import changed, option, request
 from hwbench.errors import InvalidValue
 from hwbench.printable import enumeration
 from hwbench.specs import AUTO, STREAM, Precision
-from hwbench.specs.network import DEFAULT_CLASSES
+from hwbench.specs.network import DEFAULT_CLASSES, MAX_SIZE
 from hwbench.units import parse_duration, parse_share
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class ProfileRequest:
         default=None,
         help='Latency budget such as "12 ms": measure only what networks within it use, the most used first.',
     )
-    classes: int = option(default=DEFAULT_CLASSES, min=1, help="Classes of the networks' heads.")
+    classes: int = option(default=DEFAULT_CLASSES, min=1, max=MAX_SIZE, help="Classes of the networks' heads.")
     calibrate: int = option(default=DEFAULT_CALIBRATION, min=0, help="Whole networks to calibrate with.")
     networks_only: bool = option(default=False, help="Measure only these networks: enough for --transfer-from.")
     processes: int | None = option(default=None, min=1, help="Build processes; default: what fits.")

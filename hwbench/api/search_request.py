@@ -24,6 +24,7 @@ from hwbench.api.study_data import Fidelity
 from hwbench.api.train_request import ON_ERROR, RAISE
 from hwbench.errors import InvalidValue
 from hwbench.specs import AUTO, STREAM, ModelName
+from hwbench.specs.network import MAX_SIZE
 from hwbench.units import milliseconds, parse_bytes, parse_duration
 from hwbench.workspace import NO_TRAININGS
 
@@ -149,7 +150,7 @@ class SearchRequest:
         help="For supernet: epochs of the one training of all networks within the budget; default: those of the study, "
         f"else {SUPERNET_EPOCHS}.",
     )
-    classes: int | None = option(default=None, min=1, help="Classes of the heads; default: those profiled.")
+    classes: int | None = option(default=None, min=1, max=MAX_SIZE, help="Classes of heads; default: those profiled.")
     runtime: str = option(default="executorch", help="executorch, litert, onnx, openvino, torch or torchscript.")
     finalists: int | None = option(
         default=None,

@@ -12,6 +12,7 @@ from hwbench.api.prediction import INTERPOLATE, INTERPOLATE_FLAGS, TRANSFER, che
 from hwbench.api.requests import option, request
 from hwbench.errors import CheckFailed
 from hwbench.specs import AUTO, STREAM, Outcome, Precision
+from hwbench.specs.network import MAX_SIZE
 from hwbench.units import milliseconds
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class ValidateRequest:
     precision: str = option(default="int8", help="fp32, fp16, bf16 or int8.")
     threads: int = option(default=1, min=1, help="Threads of the measured process.")
     seed: int = option(default=0, min=0, help="Of the draw.")
-    classes: int | None = option(default=None, min=1, help="Classes of the heads; default: those profiled.")
+    classes: int | None = option(default=None, min=1, max=MAX_SIZE, help="Classes of heads; default: those profiled.")
     runtime: str = option(default="executorch", help="executorch, litert, onnx, openvino, torch or torchscript.")
     interpolate: bool | None = option(default=None, flags=INTERPOLATE_FLAGS, help=INTERPOLATE)
     transfer_from: str | None = option(default=None, help=TRANSFER)

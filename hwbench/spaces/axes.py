@@ -8,6 +8,7 @@ from typing import Any
 
 from hwbench.errors import InvalidValue
 from hwbench.specs import ACTIVATIONS, BlockSpec, Kernel, format_kernel, parse_kernel
+from hwbench.specs.network import MAX_SIZE
 from hwbench.toml_fields import Fields
 
 # The deepest X3D (XL) has 55 blocks; what has thousands is a slip of the keyboard, and takes minutes to list.
@@ -15,9 +16,6 @@ MAX_BLOCKS = 1000
 # Ten thousand frames are five minutes of video in one clip; a frame of 8K video has 7680 pixels a row.
 MAX_FRAMES = 10_000
 MAX_RESOLUTION = 10_000
-# Of channels, classes and every other number of a network. The widest layers of language models have 53,248 units
-# (Llama 3 405B), their largest vocabulary 262,144 words (Gemma 3).
-MAX_SIZE = 1_000_000
 # Frames or pixels of a kernel along one axis; the largest of a published network is 101 (PeLK, arXiv 2403.07589).
 MAX_KERNEL = 255
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.registry import suggest
-from hwbench.spaces.axes import MAX_RESOLUTION, MAX_SIZE, classes, frame_counts, is_too_wide, one, resolutions
+from hwbench.spaces.axes import MAX_RESOLUTION, classes, frame_counts, is_too_wide, one, resolutions
 from hwbench.spaces.families import MEMBERS, families
 from hwbench.spaces.family import Family, Member
 from hwbench.spaces.space import InputSize, StagedSpace, blocks_of
 from hwbench.spaces.stages import Stage
 from hwbench.specs import Architecture, BlockSpec, Network
+from hwbench.specs.network import MAX_SIZE
 from hwbench.toml_fields import Fields
 from hwbench.workspace import Workspace
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hwbench.errors import InvalidFile, InvalidValue, UnsupportedModule
 from hwbench.registry import suggest
-from hwbench.spaces.axes import MAX_SIZE, Axis, frame_counts, is_too_wide, one, resolutions, write
+from hwbench.spaces.axes import Axis, frame_counts, is_too_wide, one, resolutions, write
 from hwbench.spaces.cards import ZOO_SPACE, load_card
 from hwbench.spaces.families import MEMBERS, families
 from hwbench.spaces.families.by_hand import hand_network, hand_space
@@ -21,6 +21,7 @@ from hwbench.spaces.steps import SPAN
 from hwbench.spaces.union import joined
 from hwbench.spaces.walk import after
 from hwbench.specs import AUTO, STREAM, Architecture, BlockSpec, ModelName
+from hwbench.specs.network import MAX_SIZE
 from hwbench.toml_fields import MAX_VALUE, Fields
 from hwbench.workspace import Workspace
 

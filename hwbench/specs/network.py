@@ -14,6 +14,9 @@ from hwbench.specs.workload import AUTO, STREAM, Workload
 
 # Rows of a space are measured for the classes of the built-in synthetic set unless told otherwise.
 DEFAULT_CLASSES = 8
+# Of channels, classes and every other number of a network. The widest layers of language models have 53,248 units
+# (Llama 3 405B), their largest vocabulary 262,144 words (Gemma 3).
+MAX_SIZE = 1_000_000
 
 
 @dataclass(frozen=True)

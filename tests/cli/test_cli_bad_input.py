@@ -129,6 +129,8 @@ OTHERS = [
       for c in (PROFILE, VALIDATE, SEARCH, EXPORT, BENCH, ("bench", "zoo:x3d-xs"))],
     *[((*c, "--threads", "0"), 2, ("--threads: expected at least 1, got 0",))
       for c in (PROFILE, VALIDATE, SEARCH, TRAIN, TEST, EXPORT, BENCH)],
+    *[((*c, "--classes", str(10**12)), 2, ("--classes: expected 1 to 1e+06, got 1000000000000",))
+      for c in (PROFILE, VALIDATE, SEARCH, EXPORT, ("bench", "zoo:x3d-xs"))],
     *[((*c, "--threads", "2"), 2, ("/t2 in int8", "hwbench profile", "--threads 2")) for c in (VALIDATE, SEARCH)],
     *[((*c, f"--budget={budget}"), 2, ("--budget", *fragments))
       for c in (("search",), QUICKSTART)
