@@ -11,6 +11,8 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60
 _BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 # The largest whole number of 64 bits with a sign, which SQLite and torch take.
 MOST_WHOLE = 2**63 - 1
+# Linux runs at most so many processors (CONFIG_NR_CPUS of x86-64); of 100,000 threads of torch the process dies.
+MOST_THREADS = 8192
 # Of a whole; smaller parts of it are not told more exactly.
 _LEAST_SHARE = 0.001
 # 30 years: what waits so long does not overflow the clocks of the system.

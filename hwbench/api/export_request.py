@@ -13,6 +13,7 @@ from hwbench.api.train_request import ON_ERROR
 from hwbench.errors import InvalidValue, UsageError
 from hwbench.specs import AUTO, Precision, TensorSpec
 from hwbench.specs.network import MAX_SIZE
+from hwbench.units import MOST_THREADS
 
 if TYPE_CHECKING:
     from hwbench.deploy import Int8
@@ -94,7 +95,7 @@ class ExportRequest:
     seed: int = option(default=0, min=0, help="Of the calibration videos and of random weights.")
     on_error: str = option(default="raise", choices=ON_ERROR, help="Unreadable videos: raise, skip or replace.")
     decoder: str = option(default="pyav", help=DECODER_HELP)
-    threads: int | None = option(default=None, min=1, help="Threads of torch; default: all cores.")
+    threads: int | None = option(default=None, min=1, max=MOST_THREADS, help="Threads of torch; default: all cores.")
     made_by: str | None = option(
         default=None, help="Of a checkpoint of your own model: package.module:function, which makes the model."
     )

@@ -20,6 +20,7 @@ from hwbench.api.requests import option, request
 from hwbench.api.train import say_unreadable, shared_resources
 from hwbench.api.train_request import COMPUTE, ON_ERROR, check_crops
 from hwbench.errors import UsageError
+from hwbench.units import MOST_THREADS
 
 if TYPE_CHECKING:
     from hwbench.training.processes import World
@@ -44,7 +45,7 @@ class TestRequest:
     made_by: str | None = option(
         default=None, help="Of a checkpoint of your own model: package.module:function, which makes the model."
     )
-    threads: int | None = option(default=None, min=1, help="Threads of torch; default: all cores.")
+    threads: int | None = option(default=None, min=1, max=MOST_THREADS, help="Threads of torch; default: all cores.")
     workers: int | None = option(default=None, min=0, help="Processes that read videos; default: by data and cores.")
     scores: Path | None = option(default=None, metavar="FILE.npz", help="Keep the scores of every video in a file.")
 

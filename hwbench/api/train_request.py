@@ -17,6 +17,7 @@ from hwbench.api.reading import (
 from hwbench.api.requests import option, request
 from hwbench.errors import InvalidValue, UsageError
 from hwbench.specs import AUTO
+from hwbench.units import MOST_THREADS
 
 if TYPE_CHECKING:
     from hwbench.training import Recipe
@@ -101,7 +102,7 @@ class TrainRequest:
     decoder: str = option(default="pyav", help=DECODER_HELP)
     decoded_cache: str | None = option(default=None, metavar="SIZE", help=DECODED_CACHE_HELP)
     device: str = option(default="auto", choices=COMPUTE, help="Where to compute: cpu, cuda, or auto.")
-    threads: int | None = option(default=None, min=1, help="Threads of torch; default: all cores.")
+    threads: int | None = option(default=None, min=1, max=MOST_THREADS, help="Threads of torch; default: all cores.")
     workers: int | None = option(default=None, min=0, help="Processes that read videos; default: by data and cores.")
     cuda_graphs: bool = option(
         default=False, help="Replay a network's passes on a GPU as CUDA graphs: faster where it is small."

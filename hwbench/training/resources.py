@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from hwbench.errors import InvalidValue
+from hwbench.units import MOST_THREADS
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class Resources:
     def __post_init__(self) -> None:
         if self.device not in ("auto", "cpu", "cuda"):
             raise InvalidValue(f"device: expected auto, cpu or cuda, got {self.device!r}")
-        if self.threads < 1 or self.workers < 0:
-            raise InvalidValue(f"expected at least one thread and no negative number of workers, got {self}")
+        if not 1 <= self.threads <= MOST_THREADS or self.workers < 0:
+            raise InvalidValue(f"expected 1 to {MOST_THREADS} threads and no negative number of workers, got {self}")
 
     def torch_device(self) -> torch.device:
         """The device to compute on.

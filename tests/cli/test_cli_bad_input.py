@@ -128,7 +128,10 @@ OTHERS = [
     *[((*c, "--precision", "int4"), 2, ("expected fp32, fp16, bf16 or int8, got 'int4'",))
       for c in (PROFILE, VALIDATE, SEARCH, EXPORT, BENCH, ("bench", "zoo:x3d-xs"))],
     *[((*c, "--threads", "0"), 2, ("--threads: expected at least 1, got 0",))
-      for c in (PROFILE, VALIDATE, SEARCH, TRAIN, TEST, EXPORT, BENCH)],
+      for c in (PROFILE, VALIDATE, SEARCH, BENCH)],
+    *[((*c, "--threads", str(threads)), 2, (f"--threads: expected 1 to 8192, got {threads}",))
+      for c in (TRAIN, TEST, EXPORT)
+      for threads in (0, 2**31)],
     *[((*c, "--classes", str(10**12)), 2, ("--classes: expected 1 to 1e+06, got 1000000000000",))
       for c in (PROFILE, VALIDATE, SEARCH, EXPORT, ("bench", "zoo:x3d-xs"))],
     *[((*c, "--threads", "2"), 2, ("/t2 in int8", "hwbench profile", "--threads 2")) for c in (VALIDATE, SEARCH)],

@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
+from hwbench.errors import InvalidValue
 from hwbench.interpreter import python_environment
+from hwbench.training import Resources
 
 PAGES = """
 import contextlib, resource, torch
@@ -41,3 +43,9 @@ def pages_of_five_steps(context: str) -> int:
     command = [sys.executable, "-c", PAGES.format(context=context)]
     done = subprocess.run(command, env=python_environment(), capture_output=True, text=True, check=True, timeout=300)
     return int(done.stdout)
+
+
+@pytest.mark.parametrize("threads", [0, 8193, 2**31])
+def test_threads_are_no_more_than_processors_of_any_machine(threads: int) -> None:
+    with pytest.raises(InvalidValue, match="expected 1 to 8192 threads"):
+        Resources("cpu", threads)
