@@ -72,7 +72,7 @@ def search(
         UnsupportedModule: The runtime does not build the precision, or streams.
     """
     from hwbench.runtimes import get
-    from hwbench.spaces import open_spaces
+    from hwbench.spaces import open_spaces, spaces_with_classes
     from hwbench.spaces.begun import ASKED, BEGUN_FROM
     from hwbench.specs import Precision
     from hwbench.studies.stored_settings import stored_settings
@@ -86,6 +86,7 @@ def search(
         get(request.runtime).require_streams()
     space = open_spaces(workspace, request.spaces, request.classes, request.variant)
     known, num_classes = predictors(request, workspace, space, listener)
+    space = spaces_with_classes(space, num_classes)
     targets = [one.target for one in known]
     emulated = any(one.emulated for one in known)
 

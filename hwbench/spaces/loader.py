@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from operator import is_
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hwbench.registry import suggest
 from hwbench.spaces.axes import Axis, frame_counts, is_too_wide, one, resolutions, write
 from hwbench.spaces.cards import ZOO_SPACE, load_card
 from hwbench.spaces.families import MEMBERS, families
-from hwbench.spaces.families.by_hand import hand_network, hand_space
+from hwbench.spaces.families.by_hand import hand_network, hand_space, with_classes
 from hwbench.spaces.family import Family, stage_of
 from hwbench.spaces.protocols import SearchedSpace
 from hwbench.spaces.space import FIRST_FAMILY, StagedSpace
@@ -72,6 +73,18 @@ def open_spaces(
             ``variant`` is ``stream`` and networks have no stream form.
     """
     return joined([open_space(workspace, text, num_classes, variant) for text in texts])
+
+
+def spaces_with_classes(space: SearchedSpace, num_classes: int) -> SearchedSpace:
+    """A space or union that ``open_spaces`` gave, by the number of classes of a table where none was typed.
+
+    It is another one only where a model by hand has other blocks before its head (``with_classes``).
+
+    Raises:
+        InvalidValue, UnsupportedModule: What loading the model raises.
+    """
+    members = [with_classes(one, num_classes) for one in space.members]
+    return space if all(map(is_, members, space.members)) else joined(members)
 
 
 def load_named(text: str | None) -> None:

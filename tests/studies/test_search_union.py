@@ -469,3 +469,16 @@ def test_models_by_hand_whose_inner_blocks_have_the_width_of_the_classes_are_tra
     trained = {"evaluator": "short-train", "epochs": 1, "finalists": 2, "finalist_epochs": 2}
     result = ask(workspace, measure=1, trials=2, **trained, **shared)
     assert result.race.winner == result.best.architecture
+
+
+@pytest.mark.parametrize("names", [["nets_of_table:net"], ["nets_of_table:net", "nets_of_table:wide"]])
+def test_models_by_hand_are_searched_with_the_classes_of_their_table(workspace, tmp_path, monkeypatch, names):
+    """Where nobody names a number, though all blocks of the models change with it, and their own is another one."""
+    (tmp_path / "nets_of_table.py").write_text(BY_CLASSES)
+    monkeypatch.syspath_prepend(tmp_path)
+    members = open_spaces(workspace, names, CLASSES).members
+    both_tables(members, "local", work).write(table_path(workspace.root, installed_target(), INT8))
+    asked = {"space": ",".join(names), "budget": "1s", "trials": len(names), "measure": 1}
+    result = ask(workspace, **asked)
+    assert (result.settings.num_classes, result.feasible) == (CLASSES, len(names))
+    assert ask(workspace, classes=CLASSES, **asked).settings == result.settings

@@ -7,7 +7,7 @@ block, the head its last one, and what lies between them is a stage with one cho
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from hwbench.errors import InvalidValue
@@ -117,6 +117,22 @@ def hand_network(name: ModelName, num_classes: int | None = None) -> Network:
         InvalidValue, UnsupportedModule: What loading the model raises.
     """
     return _load(name, num_classes).network
+
+
+def with_classes(space: StagedSpace, num_classes: int) -> StagedSpace:
+    """The space opened with another number of classes, where blocks of a model before its head change with it.
+
+    Any other space is given back as it is: heads follow the classes of a network, and a study knows its space by the
+    blocks that it was opened with.
+
+    Raises:
+        InvalidValue, UnsupportedModule: What loading the model raises.
+    """
+    if not isinstance(space.ends, HandEnds):
+        return space
+    opened = replace(hand_space(space.ends.name, num_classes), variant=space.variant)
+    assert isinstance(opened.ends, HandEnds)
+    return space if opened.ends.blocks[:-1] == space.ends.blocks[:-1] else opened
 
 
 def is_of(space: str, block: BlockSpec) -> bool:
