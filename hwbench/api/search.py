@@ -143,7 +143,7 @@ def search(
     race = _race(request, workspace, name, space, data, listener)
     forecast = TrainingForecast.of(request, data, feasible, num_classes, races=len(settings.front_ms))
     startup = _startup(request, workspace.studies / name if begun else None, forecast, earlier, listener)
-    watch = search_watch(listener, forecast, settings)
+    watch = search_watch(listener, forecast, settings, name)
 
     def ready(known: Sequence[DevicePredictors], smaller: Sequence[NetworkSet], feasible: NetworkSet) -> Search:
         first, *further = device_budgets(
@@ -180,6 +180,7 @@ def search(
             named=request.named,
             learned=left_out,
             kept=kept,
+            videos=partial(data.videos, request.seed) if settings.data else None,
         )
 
     def again(before: Search) -> tuple[Search, Sequence[DevicePredictors]]:

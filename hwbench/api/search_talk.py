@@ -90,14 +90,30 @@ def _number(count: float) -> str:
     return f"{count:.0f}" if count < 1e6 else f"{count:.2e}"
 
 
-def search_watch(listener: Listener, forecast: TrainingForecast | None, settings: Settings) -> SearchWatch:
-    """Tells a listener of trials, with the best score so far, and before the first of how long they will take."""
+def search_watch(listener: Listener, forecast: TrainingForecast | None, settings: Settings, study: str) -> SearchWatch:
+    """Tells a listener of trials, with the best score so far, and before the first of how long they will take.
+
+    Args:
+        listener: Hears it.
+        forecast: Tells how long trainings take; None: networks are not trained on this machine.
+        settings: Of the study.
+        study: Its name.
+    """
     from hwbench.studies.trials import SearchWatch
 
     class TrialProgress(SearchWatch):
         told, last = False, ("", "")
+        mixed = False
         limited = False
         fit: int | None = None  # how many networks are foretold, where anything is
+
+        def other_videos(self, trials: int) -> None:
+            if not self.mixed:  # where rows were measured, the trials are looked at again
+                listener.say(
+                    f"study {study}: {settings.data} has other videos by now: {counted(trials, 'score')} of before "
+                    f"cannot be compared with those to come; --study {study}-2 begins anew"
+                )
+            self.mixed = True
 
         def planned(self, networks: int, clock: TrialClock | None = None) -> None:
             told = None if forecast is None else forecast.tell(networks, listener, clock)

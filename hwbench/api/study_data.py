@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import hashlib
 import math
 import os
 import re
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from hwbench.api.listener import Listener
 from hwbench.api.reading import DECODER, RGB, reading_of
 from hwbench.api.resources import resources_for
+from hwbench.api.score_plan import SYNTHETIC_DATA
 from hwbench.api.starting_weights import own_normalisation
 from hwbench.api.train_request import RAISE
 from hwbench.errors import CheckFailed, InvalidValue, VideoError
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 _THREADS = re.compile(r"[1-9][0-9]*")
 # Of a training that is timed: steps, unless fewer take so many seconds.
 _STEPS, _FEWEST_STEPS, _TIMED_S = 8, 2, 3.0
+# Of a digest that tells videos of one study apart.
+_DIGITS = 16
 _FIDELITY = re.compile(r"([0-9]+) epochs(?:, frames-share ([0-9.e-]+))?(?:, resolution-share ([0-9.e-]+))?")
 
 
@@ -212,6 +216,21 @@ class StudyData:
     def channels(self) -> int:
         """Of the clips that networks are trained on."""
         return CLIP_CHANNELS if self.modality == RGB else self.reading.channels
+
+    def videos(self, seed: int) -> str:
+        """Digest of which videos a study of this seed trains and tests on, and of their labels; none of them is read.
+
+        Those of ``synthetic``, which are made when they are read, never change: their name stands for them.
+
+        Raises:
+            UnknownName: There are no such data.
+            InvalidFile: They are not laid out as their reader expects.
+        """
+        if self.source == SYNTHETIC_DATA:
+            return self.source
+        data = self._opened(seed, None)
+        lists = f"{data.training.videos.identity} {data.validation.videos.identity}"
+        return hashlib.sha256(lists.encode()).hexdigest()[:_DIGITS]
 
     def trained(self, network: Network) -> Network:
         """A network as it is trained: its first block takes the channels of what it sees.

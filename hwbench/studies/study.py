@@ -13,7 +13,6 @@ from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import TrialState
 
-from hwbench.errors import InvalidValue
 from hwbench.registry import blaming
 from hwbench.spaces.protocols import NetworkSet, NetworkSums
 from hwbench.spaces.union import sums_over
@@ -58,6 +57,7 @@ from hwbench.studies.pruning import Pruning
 from hwbench.studies.race import Race
 from hwbench.studies.row_cuts import CutRows
 from hwbench.studies.sampler import Base, FeasibleSampler, samplers
+from hwbench.studies.score_data import check_data, note_videos
 from hwbench.studies.search_result import SearchResult
 from hwbench.studies.settings import Settings, check_name
 from hwbench.studies.space_shares import SpaceShare, space_shares
@@ -122,6 +122,7 @@ class Search:
         named: Models of the user's own, label of the space -> as it was named; for the result.
         learned: What a model of the trainings that the study begins from is worth; for the result.
         kept: Texts that its folder keeps, by the names of their files; empty ones are not kept.
+        videos: Digest of the videos that networks are scored by; None: by none.
     """
 
     workspace: Workspace
@@ -154,6 +155,7 @@ class Search:
     named: Mapping[str, str] = field(default_factory=dict)
     learned: LeftOut | None = None
     kept: Mapping[str, str] = field(default_factory=dict)
+    videos: Callable[[], str] | None = None
 
     def __post_init__(self) -> None:
         places = {other.device: other.budget_s for other in self.further}
@@ -327,7 +329,9 @@ class Search:
         fresh = left - sum(one.key in known for one in self._queued(study)[: max(left, 0)])
         fresh = min(fresh, round(self.feasible.count) - self._seen(study))
         if fresh > 0:
-            self._check_data(study, done)
+            check_data(study, self.settings, self.name, done)
+            if self.videos is not None and (others := note_videos(study, self.videos(), done)):
+                self.watch.other_videos(others)
             self.watch.planned(fresh, clock)
         with self.workers.open(setup, left) if self.workers and left > 0 else InProcess(setup) as evaluations:
             Trials(
@@ -341,15 +345,6 @@ class Search:
                 known,
                 clock,
             ).run(total)
-
-    def _check_data(self, study: Study, done: int) -> None:
-        """Refuses to score further networks with data where the study keeps none: scores of two data are no order."""
-        if self.settings.data and self.settings.goes_on_with_any_data(study.user_attrs[SETTINGS]):
-            race = f"leave --trials at {done} to let its best networks race, " if done else ""
-            raise InvalidValue(
-                f"study {self.name!r} keeps no data, and further networks would be scored with "
-                f"{self.settings.data!r}: {race}leave --data, --epochs and the shares out, or take another --study"
-            )
 
     def _seen(self, study: Study) -> int:
         """How many of the networks within the budget have been tried."""

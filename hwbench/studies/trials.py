@@ -34,6 +34,9 @@ _REASON = "failure"
 class SearchWatch:
     """What a search tells while it runs; override what is of interest."""
 
+    def other_videos(self, trials: int) -> None:
+        """So many trials of the study were scored by other videos than those to come; before ``planned``."""
+
     def planned(self, networks: int, clock: TrialClock | None = None) -> None:
         """So many networks are to be scored now, as far as the clock has time for them; before any worker starts.
 

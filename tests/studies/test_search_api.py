@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import optuna
 import pytest
 
 import hwbench
@@ -27,6 +28,8 @@ from hwbench.studies.candidates import Candidate, candidates_frame
 from hwbench.studies.evaluators import describe, get, judgement, zero_cost
 from hwbench.studies.evaluators.entropy import Entropy
 from hwbench.studies.latencies import choices_digest
+from hwbench.studies.optuna_log import quiet_optuna
+from hwbench.studies.score_data import note_videos
 from hwbench.studies.settings import Settings
 from hwbench.testing.listeners import Keeper
 from hwbench.testing.tables import installed_target
@@ -295,6 +298,44 @@ def test_a_search_leaves_out_videos_that_cannot_be_read(workspace, evaluator, mo
         with pytest.raises(InvalidValue, match=f"on_error was 'replace', now '{other}': go on with --on-error replace"):
             ask(workspace, **asked, on_error=other)
     assert ask(workspace, **asked, on_error="replace").history == result.history
+
+
+def test_a_study_that_goes_on_with_other_videos_says_how_many_scores_are_of_others(workspace, monkeypatch, tmp_path):
+    monkeypatch.setattr(zero_cost, "REFERENCE", 1)
+    data = tmp_path / "clips"
+    shutil.copytree(prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8)), data)
+    video = min((data / "train").rglob("*.mp4"))
+    more = video.with_name("more.mp4")
+
+    def said(trials):
+        listener = Keeper()
+        asked = {"evaluator": "zero-cost", "data": str(data), "study": "grown", "finalists": 0}
+        ask(workspace, listener, trials=trials, **asked)
+        return [line for line in listener.lines if "other videos" in line]
+
+    def words(count):
+        return [
+            f"study grown: {data} has other videos by now: {count} of before cannot be compared with those to come; "
+            "--study grown-2 begins anew"
+        ]
+
+    assert said(1) == said(2) == []
+    shutil.copy(video, more)
+    assert said(2) == []  # nothing is scored
+    assert said(3) == said(4) == words("2 scores")
+    more.unlink()
+    assert said(5) == words("2 scores")  # those of the other videos
+    shutil.move(video, data / "val" / video.parent.name / "moved.mp4")
+    assert said(6) == words("5 scores")
+
+
+def test_videos_of_a_study_of_before_are_those_that_it_goes_on_with():
+    with quiet_optuna():
+        study = optuna.create_study()
+    assert note_videos(study, "these", 3) == 0
+    assert note_videos(study, "those", 4) == 4
+    assert note_videos(study, "others", 4) == 4  # nothing was scored by those
+    assert note_videos(study, "others", 5) == 4
 
 
 def test_a_study_whose_evaluator_scores_otherwise_since_is_not_mixed_with(workspace):
