@@ -17,6 +17,8 @@ MOST_THREADS = 8192
 _LEAST_SHARE = 0.001
 # 30 years: what waits so long does not overflow the clocks of the system.
 _MOST_S = 1e9
+# Powers of ten beyond are no floats.
+_MOST_DIGITS = 308
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([A-Za-zµ]*)\s*")
 
 
@@ -85,8 +87,11 @@ def milliseconds(seconds: float) -> float:
 
 
 def rounded_up(value: float, digits: int) -> float:
-    """The least number of so many significant digits that is not below a value above zero, rounding aside."""
-    scale = 10.0 ** (digits - 1 - math.floor(math.log10(value)))
+    """The least number of so many significant digits that is not below a value above zero, rounding aside.
+
+    Of values below 1e-300 fewer digits are kept.
+    """
+    scale = 10.0 ** min(digits - 1 - math.floor(math.log10(value)), _MOST_DIGITS)
     return math.ceil(value * scale * (1 - 1e-12)) / scale
 
 

@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 from hwbench.spaces.budgets import Budget, Mask
 from hwbench.spaces.walk import Floats, Integers, StageSums
 
+# Of a budget: what costs more counts as so much, which is as far beyond. Squares of sums of such shares are numbers.
+_MOST = 1e150
+
 _Number = TypeVar("_Number", np.float64, np.int64)
 
 
@@ -53,7 +56,7 @@ class JointCosts:
             with np.errstate(invalid="ignore"):  # infinity less infinity, where nothing leads on
                 beyond = np.maximum(through - ahead[..., None], 0.0)
             stages.append(np.where(known[-1], beyond, 0.0))
-        bases = np.array([[budget.sums.cells[at].base / budget.limit for budget in budgets] for at in sizes])
+        bases = np.stack([_of(np.array([cell.base for cell in one.sums.cells]), one) for one in budgets], axis=1)
         return cls(bases + ahead[:, :, 0].T, tuple(stages[::-1]), tuple(known[::-1]), out)
 
     @cached_property
@@ -95,4 +98,11 @@ def _columns(budget: Budget) -> Iterator[tuple[StageSums, ...]]:
 
 def _shares(budget: Budget) -> list[Floats]:
     """By stage: what its choices cost in shares of the budget; infinity where there is no number."""
-    return [stacked([stage.seconds for stage in column], np.inf) / budget.limit for column in _columns(budget)]
+    return [_of(stacked([stage.seconds for stage in column], np.inf), budget) for column in _columns(budget)]
+
+
+def _of(costs: Floats, budget: Budget) -> Floats:
+    """Costs in shares of a budget, of which the smallest would make infinity of them."""
+    with np.errstate(over="ignore"):
+        shares: Floats = np.where(np.isfinite(costs), np.minimum(costs / budget.limit, _MOST), np.inf)
+    return shares

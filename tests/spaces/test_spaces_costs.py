@@ -384,6 +384,19 @@ def test_a_share_of_the_budget_is_a_finite_number(share):
             bag.tightened(share)
 
 
+@pytest.mark.parametrize("share", [1e-300, 1e-308, 5e-324])
+def test_a_share_of_budgets_may_be_as_small_as_floats_are(share):
+    scores = cost_sums({"a": {1: 1, 2: 5}, "b": {1: 2, 2: 6}})
+    free = {"a": {1: 0, 2: 2}, "b": {1: 0, 2: 3}}
+    bag = JointSet.of_named_costs({"kg": free, "l": free}, {"kg": 8, "l": 8}).tightened(share)
+    assert (bag.count, bag.best(scores).score) == (1, 3)
+    taken = {"a": {1: 0, 2: 2}, "b": {1: 1, 2: 3}}
+    empty = JointSet.of_named_costs({"kg": free, "l": taken}, {"kg": 8, "l": 8}).tightened(share)
+    assert empty.count == 0
+    with pytest.raises(InfeasibleBudget, match="no member of space 'costs' takes 0% to 100% of"):
+        empty.best(scores)
+
+
 def test_more_combinations_than_can_be_counted_are_refused():
     costs = {f"a{number}": {0: 0, 1: 1} for number in range(1100)}
     with pytest.raises(InvalidValue, match="1100 choices have more combinations than can be counted"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hwbench.units import format_bytes, format_duration
+from hwbench.units import format_bytes, format_duration, rounded_up
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,10 @@ def test_a_duration_has_no_power_of_ten():
 )
 def test_a_size_is_rounded_before_its_unit_is_chosen(num_bytes, text):
     assert format_bytes(num_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "rounded"), [(1.2345678, 1.234568), (5e-300, 5e-300), (1.23e-307, 1.3e-307), (5e-324, 1e-308)]
+)
+def test_the_smallest_numbers_are_rounded_up_to_fewer_digits(value, rounded):
+    assert rounded_up(value, 7) == pytest.approx(rounded, rel=1e-12)
