@@ -115,7 +115,7 @@ def search(
     for one in known:
         tell_predictions(one, settings, listener, of_device=len(known) > 1)
     tell_feasible([*smaller, feasible], settings, listener)
-    request = _racing_again(request, workspace, name if stored else None, learned, listener)
+    scoring, request = request, _racing_again(request, workspace, name if stored else None, learned, listener)
     kept = {BEGUN_FROM: begun_with.to_text() if begun_with else "", ASKED: json.dumps(request.asked, indent=1)}
     check_names(workspace, request, listener)  # loads Optuna and torch, which an impossible budget does not wait for
 
@@ -140,7 +140,7 @@ def search(
         for line in begun_from(earlier, [*smaller, feasible], 0 if begun else request.plan.trials):
             listener.say(line)
 
-    race = _race(request, workspace, name, space, data, listener)
+    race, data = _race(request, workspace, name, space, data, listener), data.of(scoring.plan.data)
     forecast = TrainingForecast.of(request, data, feasible, num_classes, races=len(settings.front_ms))
     startup = _startup(request, workspace.studies / name if begun else None, forecast, earlier, listener)
     watch = search_watch(listener, forecast, settings, name)
@@ -325,7 +325,8 @@ def _racing_again(
     request = _as_asked(request, study, last, listener)
     racing = _racing_on(request, learned)
     data = last.get("data", "")
-    if request.data is not None or request.reads or data in ("", racing.plan.data):
+    scores_by_data = request.reads and not request.plan.of_others  # data of others' scores are in request.data by now
+    if request.data is not None or scores_by_data or data in ("", racing.plan.data):
         return racing
     if request.plan.finalists:
         listener.say(f"study {study} races on the data of its last race, --data {shlex.quote(data)}")

@@ -192,6 +192,11 @@ class StudyData:
         """Other processes read the data for themselves."""
         return StudyData, (self.workspace, self.source, self.fidelity, self.decoder, self.modality, self.on_error)
 
+    def of(self, source: str) -> StudyData:
+        """The same of other data."""
+        how = (self.fidelity, self.decoder, self.modality, self.on_error)
+        return self if source == self.source else StudyData(self.workspace, source, *how)
+
     @property
     def policy(self) -> FailurePolicy:
         """What happens with unreadable videos.

@@ -242,6 +242,33 @@ def test_networks_that_an_evaluator_of_others_scored_without_data_race_on_any(wo
     assert " --epochs " not in command
 
 
+def test_networks_that_an_evaluator_of_others_scored_without_data_race_again_on_the_data_of_their_last_race(
+    workspace, search, monkeypatch
+):
+    make, scored = get("deep-and-slow"), []
+    begin, score = make.__init__, make.score
+
+    def begun(evaluator, context):
+        begin(evaluator, context)
+        evaluator.trainer = context.trainer
+
+    def noted(evaluator, network):
+        scored.append(evaluator.trainer.__self__.source)
+        return score(evaluator, network)
+
+    monkeypatch.setattr(make, "__init__", begun)
+    monkeypatch.setattr(make, "score", noted)
+    how = {"finalists": 2, "finalist_epochs": 1, "on_error": "skip"}
+    search()
+    mine, keeper = videos(workspace, 1), Keeper()
+    raced = search(data=mine, **how)
+    again = search(keeper, **how)
+    assert (raced.race.data, again.race.data) == (mine, mine)
+    assert f"study own races on the data of its last race, --data {mine}" in keeper.lines
+    assert len(search(trials=3, **how).history) == 3
+    assert scored == 3 * ["synthetic"]  # scores of two data are no order
+
+
 @pytest.mark.parametrize("begun_with_data", [False, True])
 def test_the_command_that_goes_on_with_a_race_of_others_names_its_data_once(workspace, search, begun_with_data):
     mine = videos(workspace, 1)
