@@ -29,7 +29,11 @@ class LeftOut:
 
     @property
     def informative(self) -> bool:
-        """Whether the model ranks networks better than chance."""
+        """Whether the model ranks networks better than chance, as far as ``tau`` tells.
+
+        Predictions that share their trainings vary together, so ``tau`` varies by more than its interval says: of the
+        models of 8 to 24 random scores one in ten is called informative.
+        """
         return self.tau.low > 0
 
     def __str__(self) -> str:

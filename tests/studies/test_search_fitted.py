@@ -28,6 +28,7 @@ from hwbench.studies.fitted_scores import FittedScores
 from hwbench.studies.posterior import Posterior
 from hwbench.studies.posterior_union import layout_of
 from hwbench.studies.pruning import Pruning
+from hwbench.studies.ranking import rank_correlation
 from hwbench.testing.evaluators import EvaluatorConformance
 from hwbench.testing.listeners import Keeper
 from hwbench.training import Recipe
@@ -87,25 +88,54 @@ class TestFitted(EvaluatorConformance):
         assert all(made.predict(network).deviation > 0 for network in networks)
 
 
+def of_all(held: FittedScores, without: Posterior) -> Posterior:
+    """What is left out, with the mean and the deviation of all scores."""
+    assert held.posterior is not None
+    return replace(without, mean=held.posterior.mean, deviation=held.posterior.deviation)
+
+
 def test_it_needs_something_to_learn_from():
     with pytest.raises(InvalidValue, match="give --learn-from STUDY"):
         get("fitted")(Context(0, lambda count: []))
 
 
 def test_what_is_left_out_is_nothing_that_was_learned(space, drawn):
-    """The effects that predict the network that is judged are learned from all others; variances are those of all."""
+    """The effects that predict the network that is judged are learned from all others; all else is that of all."""
     observations = [ScoreObservation(a, top1(a)) for a in drawn]
     held = FittedScores(sums_of(space), tuple(observations), leave_out=True)
     assert held.posterior is not None
-    without = Posterior.fit(layout_of(sums_of(space)), observations[1:], held.posterior.parameters)
+    without = of_all(held, Posterior.fit(layout_of(sums_of(space)), observations[1:], held.posterior.parameters))
     assert held.predict(drawn[0]).mean == pytest.approx(without.predict([drawn[0]])[0].item(), abs=1e-12)
     assert Posterior.fit(layout_of(sums_of(space)), observations[1:]).parameters != held.posterior.parameters
     twice = FittedScores(sums_of(space), (ScoreObservation(drawn[0], -5.0), *observations), leave_out=True)
-    assert twice.predict(drawn[0]).mean > 0  # both trainings of the network are left out
+    assert twice.posterior is not None
+    neither = of_all(twice, Posterior.fit(layout_of(sums_of(space)), observations[1:], twice.posterior.parameters))
+    assert twice.predict(drawn[0]).mean == pytest.approx(neither.predict([drawn[0]])[0].item(), abs=1e-12)
     assert pickle.loads(pickle.dumps(held)).predict(drawn[0]) == held.predict(drawn[0])
     learned = FittedScores(sums_of(space), tuple(observations))
     assert abs(learned.predict(drawn[0]).mean - top1(drawn[0])) < 0.02
     assert learned.predict(drawn[0]).deviation < held.predict(drawn[0]).deviation
+
+
+def test_what_is_left_out_of_few_random_scores_is_ranked_neither_way(space):
+    """The mean of the others is the lower, the higher the score that is left out: no prediction may follow it."""
+    rng, taus = np.random.default_rng(1), []
+    for _ in range(60):
+        networks = list(dict.fromkeys(space.random(rng) for _ in range(8)))
+        scores = rng.normal(0.5, 0.05, size=len(networks)).tolist()
+        observations = tuple(ScoreObservation(*one) for one in zip(networks, scores, strict=True))
+        held = FittedScores(sums_of(space), observations, leave_out=True)
+        taus.append(rank_correlation([held.predict(one).mean for one in networks], scores, [0] * len(networks)))
+    assert np.mean(taus) == pytest.approx(0, abs=0.12)  # nearly three standard errors
+
+
+def test_the_last_score_on_the_data_that_is_predicted_does_not_predict_itself(space, drawn):
+    observations = [ScoreObservation(one, top1(one), elsewhere=True) for one in drawn[1:]]
+    for score in (0.1, 0.9):
+        held = FittedScores(sums_of(space), (ScoreObservation(drawn[0], score), *observations), leave_out=True)
+        assert held.posterior is not None
+        there = held.posterior.elsewhere
+        assert held.predict(drawn[0]).mean == pytest.approx(there.predict([drawn[0]])[0].item(), abs=1e-12)
 
 
 def test_what_a_model_is_worth_is_judged_on_the_data_that_is_predicted(space, drawn):
@@ -156,7 +186,7 @@ def test_the_variances_of_other_data_are_learned_once(space, drawn, monkeypatch)
         others = [other for other in observations if other.architecture != one]
         there = [replace(other, elsewhere=False) for other in others if other.elsewhere]
         elsewhere = Posterior.fit(layout, there, posterior.elsewhere.parameters)
-        without = Posterior.fit(layout, others, posterior.parameters, elsewhere=elsewhere)
+        without = of_all(held, Posterior.fit(layout, others, posterior.parameters, elsewhere=elsewhere))
         assert mean == pytest.approx(without.predict([one])[0].item(), abs=1e-12)
     alone = FittedScores(sums_of(space), tuple(one for one in observations if one.elsewhere), leave_out=True)
     alone.__dict__["posterior"] = posterior.elsewhere
@@ -169,8 +199,8 @@ def test_the_scoreboard_judges_it_on_networks_that_it_has_not_seen(workspace, fo
     fitted = next(one for one in result.board.standings if one.evaluator == "fitted")
     assert fitted.networks == NETWORKS
     assert fitted.tau.low > 0.6
-    rng = np.random.default_rng(0)
-    for path in (folder / "rows").iterdir():  # what cannot be learned is not ranked
+    rng = np.random.default_rng(1)
+    for path in sorted((folder / "rows").iterdir()):  # what cannot be learned is not ranked
         path.write_text(json.dumps(json.loads(path.read_text()) | {"top1": float(rng.random())}))
     (folder / "scores.json").unlink()
     result = scoreboard(ScoreboardRequest(source=str(folder), evaluator=("fitted",)), workspace=workspace)
