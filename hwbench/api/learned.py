@@ -263,7 +263,7 @@ class Learned:
             text += f"; {role} {printable(self.predicted, 300)} ({here})"
         if left_out is None:
             return f"{text}: too few to say what that is worth"
-        verdict = "" if left_out.informative else "; uninformative: the interval holds zero"
+        verdict = "" if left_out.informative else f"; uninformative: {left_out.doubt}"
         told = f"{left_out}, a prediction is uncertain by {left_out.deviation:.2g}{verdict}"
         return f"{text}; of those left out one by one {told}"
 

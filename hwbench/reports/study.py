@@ -45,7 +45,7 @@ from hwbench.studies.candidates import Candidate, candidates_frame
 from hwbench.studies.evaluators import get as get_evaluator
 from hwbench.studies.evaluators import judgement
 from hwbench.studies.latencies import choices_digest
-from hwbench.studies.scoreboard import FEWEST, Scoreboard
+from hwbench.studies.scoreboard import Scoreboard
 from hwbench.studies.settings import INTERPOLATED, transferred_from
 from hwbench.studies.stored_settings import JOURNAL
 from hwbench.units import format_duration, milliseconds
@@ -222,7 +222,7 @@ def _unit(evaluator: str) -> str:
 
 def _judgements(result: StoredResult, board: Scoreboard | Missing) -> list[str]:
     """What is known against the evaluator, where no training of the study says better and none chose its winner."""
-    judged_here = not isinstance(board, Missing) and any(one.networks >= FEWEST for one in board.standings)
+    judged_here = not isinstance(board, Missing) and any(one.judged for one in board.standings)
     if judged_here or result.races:
         return []
     try:

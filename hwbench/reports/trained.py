@@ -14,7 +14,7 @@ from hwbench.reports.result import StoredResult
 from hwbench.reports.run_log import read_log
 from hwbench.studies.evaluators import READING, TRAINING
 from hwbench.studies.ranking import chance_regret
-from hwbench.studies.scoreboard import FEWEST, Scoreboard, standing
+from hwbench.studies.scoreboard import Scoreboard, standing
 from hwbench.studies.settings import FITTED
 from hwbench.training import CHECKPOINT
 from hwbench.training.description import RUN, RunDescription, read_description
@@ -153,10 +153,10 @@ def board_doubts(board: Scoreboard | Missing, result: StoredResult) -> list[str]
             return []
         return [
             f"evaluator {evaluator} is uninformative on the {learned.networks} networks that it was learned from, each "
-            "left out in turn: the interval of its rank correlation holds zero, so its best network is a draw"
+            f"left out in turn, by its rank correlation: {learned.doubt}, so its best network is a draw"
         ]
     one = board.standings[0]
-    if one.networks < FEWEST or one.informative:
+    if not one.judged or one.informative:
         return []
     return [
         f"evaluator {one.evaluator} is uninformative on the {one.networks} networks of the study that were trained: "

@@ -19,7 +19,7 @@ class LeftOut:
     Attributes:
         networks: How many were left out.
         tau: Kendall's tau-b of the predictions with the scores of trainings, with a 95 % interval; nan where these do
-            not differ.
+            not differ, and the bounds where too few of them do.
         deviation: Standard deviation of a prediction, in the mean, in the unit of the scores.
     """
 
@@ -36,9 +36,17 @@ class LeftOut:
         """
         return self.tau.low > 0
 
+    @property
+    def doubt(self) -> str:
+        """Why the model is not informative, for people; empty where it is."""
+        if self.informative:
+            return ""
+        return "the interval holds zero" if math.isfinite(self.tau.low) else "too few scores differ for an interval"
+
     def __str__(self) -> str:
         tau = self.tau
-        return f"tau {tau.value:.2f} ({tau.low:.2f} to {tau.high:.2f})"
+        bounds = f" ({tau.low:.2f} to {tau.high:.2f})" if math.isfinite(tau.low) else ""
+        return f"tau {tau.value:.2f}{bounds}"
 
     def to_json(self) -> dict[str, Any]:
         """``learned`` of a search; null where a number is not known."""

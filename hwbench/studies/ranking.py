@@ -52,7 +52,8 @@ def rank_correlation(scores: Sequence[float], truths: Sequence[float], bands: Se
 def rank_interval(scores: Sequence[float], truths: Sequence[float], bands: Sequence[object], seed: int = 0) -> Interval:
     """``rank_correlation`` with the bounds that a bootstrap over networks gives, drawn anew within each band.
 
-    A network that is drawn twice makes no pair with itself. The bounds are percentiles (Efron 1979).
+    A network that is drawn twice makes no pair with itself. The bounds are percentiles (Efron 1979). They are nan where
+    more samples than lie beyond a bound order nothing: too few networks of one band differ in score and truth.
     """
     return mean_rank_interval([(scores, truths)], bands, seed)
 
@@ -184,7 +185,7 @@ def _members(bands: Sequence[object]) -> list[NDArray[np.int64]]:
 
 def _interval(value: float, samples: Floats) -> Interval:
     known = samples[np.isfinite(samples)]
-    if len(known) < len(samples) / 2:
+    if len(known) < len(samples) * (1 + LEVEL) / 2:
         return Interval(value, float("nan"), float("nan"))
     low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(value, float(low), float(high))

@@ -21,6 +21,8 @@ from hwbench.studies.ranking import (
 
 # Networks below which nothing is said of an evaluator.
 FEWEST = 8
+# What makes a pair of networks say something.
+_DIFFER = "differ in score and top-1"
 
 
 class Judged(Protocol):
@@ -45,7 +47,8 @@ class Standing:
         evaluator: Its name.
         networks: Trained networks that it has scored.
         tau: Kendall's tau-b of score and top-1 within bands, with a 95 % interval; of fewer networks than ``FEWEST``
-            the bounds are nan, since a bootstrap over so few says nothing.
+            the bounds are nan, since a bootstrap over so few says nothing. They are nan, too, where too few networks of
+            one band differ (``rank_interval``).
         precision: Share of its five first choices that are among the five best, mean over bands.
         regret: Top-1 that its first choice loses to the best, a share, mean over bands.
         cost_s: Mean CPU time of a score in seconds; None: not known.
@@ -62,21 +65,28 @@ class Standing:
     share: float | None = None
 
     @property
+    def judged(self) -> bool:
+        """Whether there are enough networks, and enough of one band that differ, to judge the evaluator by."""
+        return self.networks >= FEWEST and math.isfinite(self.tau.low)
+
+    @property
     def informative(self) -> bool:
-        """Whether the scores say something: there are enough networks, and the interval is above zero."""
-        return self.networks >= FEWEST and self.tau.low > 0
+        """Whether the scores say something: the evaluator is judged, and the interval is above zero."""
+        return self.judged and self.tau.low > 0
 
     @property
     def verdict(self) -> str:
         """For people, in a word or two."""
         if self.networks < FEWEST:
             return f"too few networks ({self.networks} of {FEWEST})"
+        if not self.judged:
+            return f"too few networks of one latency {_DIFFER}"
         return "informative" if self.informative else "uninformative: the interval holds zero"
 
     def to_json(self) -> dict[str, Any]:
         """One of ``evaluators`` of ``hwbench scoreboard --json``; what is not a number or not known is null."""
         values = asdict(self) | {"tau": self.tau.value, "tau_low": self.tau.low, "tau_high": self.tau.high}
-        values |= {"informative": self.informative if self.networks >= FEWEST else None}
+        values |= {"informative": self.informative if self.judged else None}
         return {
             name: None if isinstance(value, float) and math.isnan(value) else value for name, value in values.items()
         }
@@ -114,6 +124,8 @@ class Scoreboard:
             return f"best: {self.best.evaluator}"
         if all(one.networks < FEWEST for one in self.standings):
             return f"too few networks to judge evaluators by: {self.networks} of {FEWEST}"
+        if not any(one.judged for one in self.standings):
+            return f"too few networks of one latency {_DIFFER} to judge evaluators by"
         return "none of them is informative"
 
 

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from scipy.stats import kendalltau
 from hwbench.errors import InvalidFile
 from hwbench.studies.evaluators import get, judgement
 from hwbench.studies.ground_truth import JUDGED, GroundTruth
+from hwbench.studies.left_out import LeftOut
 from hwbench.studies.ranking import (
     Interval,
     chance_regret,
@@ -26,6 +27,12 @@ from hwbench.studies.scoreboard import FEWEST, Scoreboard, Standing, scoreboard,
 
 EPOCHS = 12
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+
+
+@dataclass(frozen=True)
+class Network:
+    band: str
+    top1: float
 
 
 def test_one_band_is_kendalls_tau_b() -> None:
@@ -64,6 +71,44 @@ def test_the_interval_covers() -> None:
         found = rank_interval(x, rho * x + math.sqrt(1 - rho**2) * noise, [""] * 30)
         held += found.low <= truth <= found.high
     assert held >= 50
+
+
+def test_an_evaluator_is_not_believed_for_a_few_pairs_of_networks() -> None:
+    """Bootstrap samples without a pair that differs tell nothing; those with one would all agree."""
+    one_pair = standing("coin", [Network(*one) for one in zip("AABCDEFG", (0.5, 0.6, *[0.4] * 6))], range(FEWEST))
+    assert one_pair.tau.value == 1
+    few_pairs = [Network(*one) for one in zip("44332210", (0.5, 0.6, 0.4, 0.5, 0.3, 0.45, 0.2, 0.1))]
+    one_learned = [Network("", top1) for top1 in (*[0.25] * 7, 0.4)]
+    several = (
+        one_pair,
+        standing("coin", few_pairs, [1, 2, 1, 2, 1, 2, 3, 4]),
+        standing("coin", one_learned, range(FEWEST)),
+    )
+    for one in several:
+        assert (one.judged, one.informative) == (False, False)
+        assert one.verdict == "too few networks of one latency differ in score and top-1"
+        written = one.to_json()
+        assert (written["informative"], written["tau_low"], written["tau_high"]) == (None, None, None)
+    board = Scoreboard(several, FEWEST, None, 0.0, None)
+    assert board.verdict == "too few networks of one latency differ in score and top-1 to judge evaluators by"
+    assert board.best is None
+
+
+def test_a_signal_in_small_bands_is_still_seen() -> None:
+    top1 = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
+    seen = standing("good", [Network(*one) for one in zip("AAABBBCC", top1)], top1)
+    assert seen.informative
+    assert seen.tau.low <= seen.tau.value <= seen.tau.high
+
+
+def test_a_model_of_scores_that_hardly_differ_is_doubted_without_an_interval() -> None:
+    found = rank_interval([0.0] * 7 + [1.0], [0.25] * 7 + [0.4], [0] * 8)
+    assert found.value == 1
+    left_out = LeftOut(8, found, 0.1)
+    assert str(left_out) == "tau 1.00"
+    assert left_out.doubt == "too few scores differ for an interval"
+    assert not left_out.informative
+    assert json.dumps(left_out.to_json(), allow_nan=False)
 
 
 def test_precision_and_regret_by_hand() -> None:
