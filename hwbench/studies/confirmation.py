@@ -69,7 +69,8 @@ class PredictionError:
         """What the calibration promises, corrected by what was measured.
 
         What networks share, the occasion among it, cancels as soon as some of them are measured: those are ranked with
-        the rest of the error alone. The prior of the variance counts as one network.
+        the rest of the error alone. The prior of the variance counts as one network. The shift is fitted to the logs,
+        which takes a degree of freedom from their residuals, less the share of it that the prior of the shift holds.
 
         Args:
             logs: log(measured / predicted) of the networks that were measured.
@@ -81,7 +82,8 @@ class PredictionError:
         prior = max(math.sqrt(max(total**2 - occasion**2, 0.0)), _LEAST_DEVIATION)
         weight = (prior / occasion) ** 2 if occasion else _SHIFT_WEIGHT
         mean = math.fsum(logs) / (len(logs) + weight)
-        variance = (prior**2 + math.fsum((log - mean) ** 2 for log in logs)) / (1 + len(logs))
+        degrees = 1 + len(logs) - len(logs) / (len(logs) + weight)
+        variance = (prior**2 + math.fsum((log - mean) ** 2 for log in logs)) / degrees
         return cls(mean, math.sqrt(variance * (1 + 1 / (len(logs) + weight))))
 
     def chance(self, room: float) -> float:

@@ -1,6 +1,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from hwbench.specs import BlockSpec, Measurement, Outcome, Session, Target, TensorSpec, Timing, Workload
@@ -105,6 +106,19 @@ def test_what_is_hopeless_by_now_is_not_measured(confirm):
     confirmation = confirm({str(i): 1.05 * c.predicted_s for i, c in enumerate(found)}, spread=1.01)
     assert confirmation.run(found).architecture == "3"
     assert confirm.rounds == [["0", "3"]]
+
+
+@pytest.mark.parametrize("measured", [1, 2, 3])
+def test_the_chance_to_fit_is_how_often_networks_do(measured):
+    """Of networks that are told nine in ten, or one in ten, as many fit; what is left is the tail of Student's t."""
+    rng, count, single, shared = np.random.default_rng(0), 4000, 0.01, 0.03
+    spread = math.exp(1.645 * math.hypot(single, shared))
+    shift = rng.normal(0, shared, size=(count, 1))
+    logs = (shift + rng.normal(0, single, size=(count, measured))).tolist()
+    room = np.exp(shift[:, 0] + rng.normal(0, single, size=count)).tolist()
+    chances = [PredictionError.of(known, spread, shared).chance(one) for known, one in zip(logs, room, strict=True)]
+    assert np.mean([one < 0.9 for one in chances]) == pytest.approx(0.9, abs=0.035)
+    assert np.mean([one < 0.1 for one in chances]) == pytest.approx(0.1, abs=0.035)
 
 
 def test_the_chance_to_fit_is_that_of_a_normal_error():
