@@ -17,11 +17,12 @@ _ABSENT = "-"
 
 
 def importances(trials: Sequence[Candidate]) -> Mapping[str, float]:
-    """By choice, the share of the variance of the scores that it explains alone, largest first; shares sum to 1.
+    """By choice, the share of the variance of the scores that it explains alone, largest first.
 
     fANOVA (Hutter, Hoos and Leyton-Brown, ICML 2014) as Optuna has it: a random forest is fitted to the scores, and its
-    variance is taken apart. Choices that never varied are left out. Interactions are not shown. A sampler that looks
-    for good networks sees fewer bad ones, so shares are those among what was tried.
+    variance is taken apart. Choices that never varied are left out. What choices explain only together belongs to none
+    of them, so shares may sum to less than 1. A sampler that looks for good networks sees fewer bad ones, so shares are
+    those among what was tried.
 
     Raises:
         HwbenchError: There are too few trials, or all have the same score.
@@ -51,7 +52,7 @@ def _fanova(scored: tuple[tuple[str, float], ...]) -> Mapping[str, float]:
     """Of networks by their printed form; the forest takes seconds, and a page may be written several times."""
     import optuna
     from optuna.distributions import BaseDistribution, CategoricalDistribution
-    from optuna.importance import FanovaImportanceEvaluator, get_param_importances
+    from optuna.importance import FanovaImportanceEvaluator
 
     from hwbench.studies.optuna_log import quiet_optuna
 
@@ -66,6 +67,6 @@ def _fanova(scored: tuple[tuple[str, float], ...]) -> Mapping[str, float]:
             study.add_trial(optuna.create_trial(params=params, distributions=varied, value=score))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = get_param_importances(study, evaluator=FanovaImportanceEvaluator(seed=0))
+            found = FanovaImportanceEvaluator(seed=0).evaluate(study)  # get_param_importances scales the sum to 1
     shares = {name: float(share) for name, share in found.items()}
     return dict(sorted(shares.items(), key=lambda one: -one[1]))

@@ -45,7 +45,7 @@ def importance(shares: Mapping[str, float]) -> go.Figure:
         )
     )
     figure.update_yaxes(autorange="reversed", showgrid=False, title_text="choice")
-    figure.update_xaxes(range=[0, 1.15 * max((share for _, share in shown), default=1.0)], tickformat=".0%")
+    figure.update_xaxes(range=[0, 1.15 * (max((share for _, share in shown), default=0.0) or 1.0)], tickformat=".0%")
     figure.update_xaxes(title_text="share of the variance of the scores")
     return figure
 

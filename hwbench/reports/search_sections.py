@@ -168,7 +168,8 @@ def importance(report: StudyReport) -> Iterator[Html]:
         return
     caption = (
         "Share of the variance of the scores that each choice explains alone (fANOVA, a forest over the trials). "
-        "What was tried counts, and a search tries good networks more often; interactions are not shown."
+        "What was tried counts, and a search tries good networks more often. What choices explain only together is not "
+        "shown: shares may sum to less than 100 %."
     )
     yield figure("importance", search_figures.importance(report.importance), caption)
     rows = [(name, f"{share:.1%}") for name, share in report.importance.items()]
