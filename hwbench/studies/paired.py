@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv
+from scipy.special import betaincinv, stdtrit
 
 from hwbench.studies.ranking import Floats, Interval
 
@@ -98,6 +98,9 @@ def paired_differences(
 
     Percentiles are too sure where few videos tell two networks apart. Bounds of top-1 are therefore no closer than the
     exact ones (``_exact_bounds``): an interval is above zero only where McNemar's exact test says so at that level.
+    Bounds of the loss are no closer than those of a normal mean (``_student_bounds``). They are still too sure where a
+    few videos make most of a loss: of log-normal losses, whose logarithms have a deviation of 1.2, the intervals of 10
+    to 30 videos hold the truth in 85 to 90 of 100 cases (in 78 to 88 by percentiles alone).
 
     Args:
         first: The network, as a rule the best of all.
@@ -120,7 +123,7 @@ def paired_differences(
     return tuple(
         PairedDifference(
             _wider(_interval(top1, samples[:, i, 0], tail), _exact_bounds(top1, tail)),
-            _interval(loss, samples[:, i, 1], tail),
+            _wider(_interval(loss, samples[:, i, 1], tail), _student_bounds(loss, tail)),
         )
         for i, (top1, loss) in enumerate(gained)
     )
@@ -152,6 +155,20 @@ def _exact_bounds(gained: Floats, tail: float) -> tuple[float, float]:
     high = float(betaincinv(wins + 1, losses, 1 - tail)) if losses else 1.0
     apart = (wins + losses) / len(gained)
     return (2 * low - 1) * apart, (2 * high - 1) * apart
+
+
+def _student_bounds(gained: Floats, tail: float) -> tuple[float, float]:
+    """Bounds of a mean by Student's t, exact of normal values; the mean itself of a single one.
+
+    Args:
+        gained: By how much the loss of the second is larger, in nats; shape (videos,).
+        tail: Probability beyond each bound.
+    """
+    mean, count = float(gained.mean()), len(gained)
+    if count == 1:
+        return mean, mean
+    reach = -float(stdtrit(count - 1, tail)) * float(gained.std(ddof=1)) / math.sqrt(count)
+    return mean - reach, mean + reach
 
 
 def _wider(interval: Interval, bounds: tuple[float, float]) -> Interval:

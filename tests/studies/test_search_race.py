@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binomtest, ttest_1samp
 
 from hwbench import Listener
 from hwbench.api.export_sources import source_of
@@ -93,6 +93,34 @@ def test_intervals_of_many_comparisons_hold_together():
     first, other = results(0.6, seed=1), results(0.5, seed=2)
     alone, among = paired_differences(first, [other]), paired_differences(first, [other] * 6)
     assert among[0].top1.low < alone[0].top1.low
+
+
+@pytest.mark.parametrize(("videos", "finalists"), [(2, 2), (10, 2), (30, 8)])
+def test_an_interval_of_the_loss_is_no_narrower_than_that_of_a_normal_mean(videos, finalists):
+    rng, hits = np.random.default_rng(videos), np.ones(videos, bool)
+    first, *others = (VideoResults(hits, np.exp(row)) for row in rng.normal(size=(finalists, videos)))
+    level = 1 - 0.05 / math.comb(finalists, 2)
+    for other, one in zip(others, paired_differences(first, others), strict=True):
+        low, high = ttest_1samp(other.losses - first.losses, 0).confidence_interval(level)
+        assert one.loss.low <= low + 1e-12
+        assert one.loss.high >= high - 1e-12
+        assert one.loss.low < one.loss.value < one.loss.high
+
+
+def test_intervals_of_the_loss_of_few_videos_hold_the_truth():
+    rng, held, count = np.random.default_rng(4), 0, 100
+    for _ in range(count):
+        hard = rng.normal(size=8)
+        first, second = (VideoResults(np.ones(8, bool), 5 + hard + rng.normal(size=8)) for _ in range(2))
+        (one,) = paired_differences(first, [second])
+        held += one.loss.low <= 0 <= one.loss.high
+    assert held >= 0.92 * count
+
+
+def test_the_loss_of_one_video_has_no_interval_but_its_value():
+    first, second = (VideoResults(np.ones(1, bool), np.array([loss])) for loss in (1.0, 1.5))
+    (one,) = paired_differences(first, [second])
+    assert (one.loss.low, one.loss.value, one.loss.high) == (0.5, 0.5, 0.5)
 
 
 def pair(wins: int, losses: int, videos: int = 128) -> tuple[VideoResults, VideoResults]:
