@@ -15,12 +15,16 @@ and a clip of a step takes twice as long. Such kernels of depthwise convolutions
 pointwise one, frames become the batch of a 2-D convolution.
 
 Where torch takes oneDNN itself, forward results are the same bits; all else equals torch's up to the order of the sums.
+
+In bf16 oneDNN (torch 2.14.1) reads and writes memory outside its tensors in the weight gradient of some convolutions
+whose windows all cover zeros of the padding: a kernel over five frames of a clip of four, a stride of two over one
+column. Within ``padded_convolutions()`` the zeros are put around such an input first, and the gradient is right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -39,17 +43,89 @@ _HAS_ONE_DNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-unt
 @contextmanager
 def fast_convolutions() -> Iterator[None]:
     """Inside, float32 ``conv3d`` on a CPU is computed as above; other operations stay as they are."""
-    with _Mode():
+    with _Fast():
         yield
 
 
-def convolutions_are_fast() -> bool:
-    """Whether it is called inside ``fast_convolutions()``."""
+@contextmanager
+def padded_convolutions() -> Iterator[None]:
+    """Inside, convolutions of an input that is too small for their kernel pad it first, as above, in any arithmetic."""
+    with _Padded():
+        yield
+
+
+def same_convolutions() -> AbstractContextManager[None]:
+    """A context, for later, with the convolutions of the place where it is made."""
     stack = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    return any(isinstance(mode, _Mode) for mode in stack)
+    return _inside([type(mode) for mode in stack if isinstance(mode, (_Fast, _Padded))])
 
 
-class _Mode(TorchFunctionMode):
+@contextmanager
+def _inside(modes: Iterable[type[TorchFunctionMode]]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for mode in modes:
+            stack.enter_context(mode())
+        yield
+
+
+class _Padded(TorchFunctionMode):
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if func in (torch.conv1d, torch.conv2d, torch.conv3d):
+            return _padded(func, *args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def _padded(
+    convolution: Callable[..., Any],
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    """A convolution of torch, whose names of arguments these are; what is too small for its kernel is padded first."""
+    axes = weight.dim() - 2
+    strides, dilations = _of_axes(stride, axes), _of_axes(dilation, axes)
+    spans = [1 + step * (size - 1) for step, size in zip(dilations, weight.shape[2:], strict=True)]
+    widths = _widths(padding, spans)
+    sides = list(zip(input.shape[-axes:], spans, strides, widths, strict=True))
+    lone = axes == 3 and _outputs(*sides[0]) == 1  # of a single frame the gradient is right
+    if any(_covers_zeros(*side) for side in sides[lone:]):
+        input, padding = F.pad(input, [width for pair in reversed(widths) for width in pair]), 0
+    return convolution(input, weight, bias, stride, padding, dilation, groups)
+
+
+def _outputs(size: int, span: int, stride: int, widths: tuple[int, int]) -> int:
+    return (size + sum(widths) - span) // stride + 1
+
+
+def _covers_zeros(size: int, span: int, stride: int, widths: tuple[int, int]) -> bool:
+    """Whether along an axis no window of ``span`` lies in the input alone."""
+    return size < span + -widths[0] % stride
+
+
+def _widths(padding: Any, spans: Sequence[int]) -> list[tuple[int, int]]:
+    """Zeros before and behind the input, by axis."""
+    if padding == "same":
+        return [((span - 1) // 2, span // 2) for span in spans]
+    return [(width, width) for width in _of_axes(0 if padding == "valid" else padding, len(spans))]
+
+
+def _of_axes(value: Any, axes: int) -> tuple[int, ...]:
+    """An argument of a convolution by axis: torch takes one number for all of them, too."""
+    values = (value,) if isinstance(value, int) else tuple(value)
+    return values * (axes // len(values))
+
+
+class _Fast(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Callable[..., Any],

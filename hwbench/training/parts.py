@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from hwbench.errors import InvalidValue
-from hwbench.training.convolutions import convolutions_are_fast, fast_convolutions
+from hwbench.training.convolutions import same_convolutions
 from hwbench.training.recipe import Recipe
 
 
@@ -83,13 +83,13 @@ def recomputed(module: nn.Module) -> Iterator[None]:
 
 
 def _contexts(block: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    return nullcontext(), _second_time(block, fast=convolutions_are_fast())
+    return nullcontext(), _second_time(block, same_convolutions())
 
 
 @contextmanager
-def _second_time(block: nn.Module, *, fast: bool) -> Iterator[None]:
+def _second_time(block: nn.Module, convolutions: AbstractContextManager[None]) -> Iterator[None]:
     """Inside, a block computes in the backward pass what it has computed before, by the same convolutions."""
-    with fast_convolutions() if fast else nullcontext(), _without_statistics(block):
+    with convolutions, _without_statistics(block):
         yield
 
 

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hwbench.data import Batch, DecodingFailure, TrainingClips
 from hwbench.errors import CheckFailed, InvalidValue
-from hwbench.training.convolutions import fast_convolutions
+from hwbench.training.convolutions import fast_convolutions, padded_convolutions
 from hwbench.training.losses import check_targets, classification_loss, distillation_loss
 from hwbench.training.mixing import Mixing
 from hwbench.training.optimizers import set_rate
@@ -197,10 +197,14 @@ class TrainingStep:
 
     @contextlib.contextmanager
     def _arithmetic(self) -> Iterator[None]:
+        on_cpu = self.device.type == "cpu"
         with contextlib.ExitStack() as stack:
             if self.recipe.precision in _AUTOCAST:
                 stack.enter_context(torch.autocast(self.device.type, dtype=_AUTOCAST[self.recipe.precision]))
-            elif not self.recipe.compile and self.device.type == "cpu":
+                # torch.compile refuses such a mode around blocks that are computed again
+                if on_cpu and not (self.recipe.compile and self.recipe.gradient_checkpointing):
+                    stack.enter_context(padded_convolutions())
+            elif not self.recipe.compile and on_cpu:
                 stack.enter_context(fast_convolutions())
             yield
 

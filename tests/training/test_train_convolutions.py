@@ -1,12 +1,16 @@
 import contextlib
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
+from test_train_loop import CPU, Clips
+from tiny import RECIPE, Tiny
 from torch import nn
 
-from hwbench.training.convolutions import _covered, _is_slow_pointwise, fast_convolutions
+from hwbench.training import fit
+from hwbench.training.convolutions import _covered, _is_slow_pointwise, fast_convolutions, padded_convolutions
 from hwbench.training.parts import recomputed
 
 
@@ -80,8 +84,6 @@ def test_a_frozen_weight_and_a_frozen_input() -> None:
 
 
 def test_a_network_trains_alike_with_and_without() -> None:
-    from tiny import Tiny
-
     x, labels = torch.randn(4, 3, 4, 16, 16), torch.tensor([0, 1, 2, 3])
     found = []
     for fast in (False, True):
@@ -174,3 +176,84 @@ def test_pointwise_convolutions_that_torch_computes_fast_stay() -> None:
     assert not _is_slow_pointwise(x, nn.Conv3d(8, 8, 3).weight, *few[2:])
     torch.set_num_threads(2)
     assert not _is_slow_pointwise(*few)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize(
+    ("conv", "shape"),
+    [
+        (nn.Conv3d(8, 8, (5, 1, 1), padding=(2, 0, 0), groups=8, bias=False), (2, 8, 4, 8, 8)),  # the stem of an X3D
+        (nn.Conv3d(8, 8, (5, 1, 1), padding="same", groups=8, bias=False), (2, 8, 3, 8, 8)),
+        (nn.Conv3d(8, 8, 3, padding=1), (2, 8, 2, 8, 8)),
+        (nn.Conv3d(8, 8, (7, 1, 1), (2, 1, 1), (3, 0, 0)), (2, 8, 7, 5, 5)),
+        (nn.Conv3d(16, 16, (1, 3, 3), (1, 2, 2), (0, 1, 1), groups=16, bias=False), (2, 16, 2, 1, 1)),
+        (nn.Conv2d(16, 16, 3, 2, 1), (2, 16, 1, 1)),
+        (nn.Conv1d(16, 16, 3, 2, 1), (2, 16, 1)),
+    ],
+    ids=str,
+)
+def test_gradients_in_bf16_of_inputs_smaller_than_a_kernel(
+    conv: nn.Module, shape: tuple[int, ...], again: bool
+) -> None:
+    torch.manual_seed(0)
+    layout = {5: torch.channels_last_3d, 4: torch.channels_last}.get(len(shape), torch.contiguous_format)
+    module = nn.Sequential(copy.deepcopy(conv)).to(memory_format=layout)
+    x = torch.randn(shape).to(memory_format=layout)
+    weight = module[0].weight
+    (expected,) = torch.autograd.grad(conv_in_double(module[0], x).square().sum(), weight)
+    for _ in range(3):
+        with recomputed(module) if again else contextlib.nullcontext():
+            fill_freed_memory()
+            with torch.autocast("cpu", torch.bfloat16), padded_convolutions():
+                y = module[0](x)
+            fill_freed_memory()
+            (gradient,) = torch.autograd.grad(y.float().square().sum(), weight)
+        torch.testing.assert_close(gradient, expected, rtol=0, atol=0.02 * expected.abs().max().item())
+
+
+def conv_in_double(conv: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    parameters = {name: parameter.double() for name, parameter in conv.named_parameters()}
+    return torch.func.functional_call(conv, parameters, (x.double(),)).float()
+
+
+def fill_freed_memory() -> None:
+    for length in (16, 64, 256, 1000, 4096, 10000, 65536):
+        blocks = [torch.full((length,), torch.nan) for _ in range(20)]
+        del blocks
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(
+    "conv",
+    [
+        nn.Conv3d(8, 8, (5, 1, 1), padding=(2, 0, 0)),
+        nn.Conv3d(8, 8, (5, 1, 1), padding="same", dilation=(2, 1, 1)),
+        nn.Conv3d(8, 8, (2, 1, 1), padding=(1, 0, 0), stride=(2, 1, 1)),
+        nn.Conv3d(8, 8, (1, 5, 5), padding=2, stride=2),
+        nn.Conv3d(8, 8, 2, padding="valid"),
+        nn.Conv3d(8, 8, 3, padding=1, padding_mode="circular"),
+    ],
+    ids=str,
+)
+def test_padding_first_gives_the_same_convolution(conv: nn.Conv3d) -> None:
+    x = torch.randn(2, 8, 4, 3, 2)
+    with padded_convolutions():
+        padded, in_words = conv(x), torch.conv3d(input=x, weight=conv.weight, padding=4)
+        torch.testing.assert_close(conv(x[0]), padded[0], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(padded, conv(x), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(in_words, torch.conv3d(x, conv.weight, padding=4), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_network_whose_kernel_covers_more_frames_than_the_clip_has_trains_in_bf16(clips: Clips, again: bool) -> None:
+    recipe = replace(RECIPE, epochs=1, optimizer="sgd", learning_rate=0.01, ema_decay=0.0, gradient_checkpointing=again)
+    weights = []
+    for precision in ("fp32", "bf16"):
+        net = Tiny()
+        net.layers[3] = nn.Conv3d(8, 8, (5, 1, 1), padding=(2, 0, 0), groups=8, bias=False)
+        nn.init.constant_(net.layers[3].weight, 0.2)
+        fill_freed_memory()
+        fit(net, *clips, replace(recipe, precision=precision), resources=CPU, progress=lambda _: fill_freed_memory())
+        weights.append(net.layers[3].weight.detach() - 0.2)
+    torch.testing.assert_close(weights[1], weights[0], rtol=0, atol=0.1 * weights[0].abs().max().item())
