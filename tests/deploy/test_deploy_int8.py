@@ -333,7 +333,12 @@ def tuned(workspace: Workspace, checkpoint: Path) -> Checkpoint:
 
 
 def fine_tune(
-    workspace: Workspace, checkpoint: Path, out: str, stop: int | None = None, variant: str = AUTO
+    workspace: Workspace,
+    checkpoint: Path,
+    out: str,
+    stop: int | None = None,
+    variant: str = AUTO,
+    recipe: Recipe = TUNING,
 ) -> Checkpoint:
     data = open_data(workspace, "synthetic", (4, 16, 16), TUNING)
 
@@ -344,8 +349,8 @@ def fine_tune(
     folder, start = workspace.root / out, FineTuning.of(checkpoint, variant)
     if stop is not None:
         with pytest.raises(KeyboardInterrupt):
-            train(TUNING, NETWORK, data, folder, start=start, progress=interrupt)
-    return train(TUNING, NETWORK, data, folder, start=start).checkpoint
+            train(recipe, NETWORK, data, folder, start=start, progress=interrupt)
+    return train(recipe, NETWORK, data, folder, start=start).checkpoint
 
 
 def test_training_with_rounding_goes_on_bit_for_bit(workspace: Workspace, checkpoint: Path, tuned: Checkpoint) -> None:
@@ -356,6 +361,38 @@ def test_training_with_rounding_goes_on_bit_for_bit(workspace: Workspace, checkp
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     before = load_checkpoint(checkpoint)[1]
     assert all(torch.equal(ours[f"start.{name}"], tensor) for name, tensor in before.items())
+
+
+def test_training_with_rounding_stopped_before_its_first_validation_goes_on_bit_for_bit(
+    workspace: Workspace, checkpoint: Path
+) -> None:
+    """Validation loads weights, and so does a run that goes on; both leave the smallest scale as it is."""
+    rarely = replace(TUNING, eval_every=2)
+    stopped, at_once, seldom = (
+        load_checkpoint(fine_tune(workspace, checkpoint, f"scales-{number}", stop, recipe=recipe).path)[1]
+        for number, (stop, recipe) in enumerate(((1, TUNING), (None, TUNING), (None, rarely)))
+    )
+    for weights in (stopped, seldom):
+        assert all(torch.equal(weights[name], tensor) for name, tensor in at_once.items())
+    smallest = [tensor for name, tensor in at_once.items() if name.endswith(".eps")]
+    assert smallest
+    assert all(tensor.item() == 2**-12 for tensor in smallest)
+
+
+def test_loading_weights_keeps_the_smallest_scale(tuned: Checkpoint) -> None:
+    weights = {name: tensor for name, tensor in load_checkpoint(tuned.path)[1].items() if not name.startswith("start.")}
+    module = build(*load_checkpoint(tuned.path))
+    small = {
+        name: tensor * 1e-6 if name.endswith((".min_val", ".max_val")) else tensor for name, tensor in weights.items()
+    }
+    before = {
+        name: torch.full_like(tensor, 1e-7) if name.endswith(".eps") else tensor for name, tensor in small.items()
+    }
+    for state in (small, before):  # the latter as checkpoints had it once
+        module.load_state_dict(dict(state))
+        scales = [tensor for name, tensor in module.eval().state_dict().items() if name.endswith((".scale", ".eps"))]
+        assert scales
+        assert all(bool((tensor >= 2**-12).all()) for tensor in scales)
 
 
 def test_a_checkpoint_with_rounding_is_what_its_file_computes(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from hwbench.runtimes.executorch.quantize import converted, observers, trainable
+from hwbench.runtimes.executorch.quantize import SMALLEST_SCALE, converted, observers, trainable
 from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.runtimes.executorch.scheme import Scheme
 
@@ -21,7 +21,8 @@ class FakeQuantized(nn.Module):
     operation by operation. Normalisation is folded before, so no clip of a batch sees another. On a CPU a
     batch in one pass is slower (``experiments/003-int8-accuracy``).
 
-    In training mode ranges of activations follow what runs through; in eval mode they are fixed.
+    In training mode ranges of activations follow what runs through; in eval mode they are fixed. Loading weights
+    leaves the smallest scale as it is.
     """
 
     def __init__(self, deployed: nn.Module, example: torch.Tensor, scheme: Scheme) -> None:
@@ -32,6 +33,7 @@ class FakeQuantized(nn.Module):
         with quiet():
             self.graph: fx.GraphModule = trainable(module, example, scheme)
         self._initialised(example)
+        self.register_load_state_dict_post_hook(_keep_smallest_scale)  # type: ignore[no-untyped-call]
 
     def forward(self, clips: torch.Tensor) -> torch.Tensor:
         self._forget()
@@ -92,6 +94,12 @@ class FakeQuantized(nn.Module):
 
     def _activations(self) -> list[tuple[str, Any]]:
         return [(name, fake) for name, fake in observers(self.graph) if not fake.is_per_channel]
+
+
+def _keep_smallest_scale(module: FakeQuantized, _: object) -> None:
+    """torchao takes a dictionary without metadata for one of its first version, and its own smallest scale with it."""
+    for _, fake in observers(module.graph):
+        fake.activation_post_process.eps.fill_(SMALLEST_SCALE)
 
 
 def _parameters(fake: Any) -> tuple[torch.Tensor, torch.Tensor]:

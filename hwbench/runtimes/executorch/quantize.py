@@ -41,7 +41,7 @@ _OBSERVERS = {
     "moving-average": MovingAverageMinMaxObserver,
 }
 # The smallest scale: below it the fixed-point multipliers of XNNPACK run out of bits.
-_EPS = 2**-12
+SMALLEST_SCALE = 2**-12
 
 
 class _Quantizer(XNNPACKQuantizer):  # type: ignore[misc]
@@ -97,7 +97,7 @@ def observed(module: nn.Module, example: Example, calibration: Sequence[Example]
     require_blocks(module, scheme)
     quantizer = _quantizer(_after_training(scheme), (*scheme.fp32_blocks, *kept_in_float(module)))
     if hands_on(module):
-        quantizer.states = _activation(_OBSERVERS[scheme.observer].with_args(eps=_EPS), symmetric=True)
+        quantizer.states = _activation(_OBSERVERS[scheme.observer].with_args(eps=SMALLEST_SCALE), symmetric=True)
     with torch.no_grad():
         prepared: fx.GraphModule = prepare_pt2e(_graph(module, example), quantizer)
         for batch in calibration:
@@ -192,7 +192,7 @@ def _quantizer(config: QuantizationConfig, fp32_blocks: Sequence[str]) -> _Quant
 
 def _after_training(scheme: Scheme) -> QuantizationConfig:
     config = get_symmetric_quantization_config(is_per_channel=True)
-    activation = _activation(_OBSERVERS[scheme.observer].with_args(eps=_EPS))
+    activation = _activation(_OBSERVERS[scheme.observer].with_args(eps=SMALLEST_SCALE))
     return QuantizationConfig(activation, activation, config.weight, config.bias, False)
 
 
@@ -205,10 +205,10 @@ def _in_training() -> QuantizationConfig:
         qscheme=torch.per_channel_symmetric,
         ch_axis=0,
         observer_or_fake_quant_ctr=StraightThrough.with_args(
-            observer=MovingAveragePerChannelMinMaxObserver, eps=_EPS, averaging_constant=1.0
+            observer=MovingAveragePerChannelMinMaxObserver, eps=SMALLEST_SCALE, averaging_constant=1.0
         ),
     )
-    activation = _activation(StraightThrough.with_args(observer=MovingAverageMinMaxObserver, eps=_EPS))
+    activation = _activation(StraightThrough.with_args(observer=MovingAverageMinMaxObserver, eps=SMALLEST_SCALE))
     return QuantizationConfig(activation, activation, weight, None, True)
 
 
