@@ -49,8 +49,10 @@ class RecipeFile:
         values = {name: value for name, value in stated.items() if name in file}
         file.done()
         read = cls(path, about, source, values, base_batch)
+        # the batch that comes from elsewhere may be any multiple of the repeats
+        batch = {} if "batch_size" in values else {"batch_size": max(1, stated["repeats"])}
         try:
-            read.recipe()
+            read.recipe(batch)
         except InvalidValue as error:
             raise InvalidFile(f"{path}: {error}") from None
         if base_batch is None and "base_batch" in file:

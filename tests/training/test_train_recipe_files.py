@@ -98,6 +98,15 @@ def test_options_override_settings_and_these_the_file() -> None:
     assert request(settings=("seed=4",), seed=0).seed == 0
 
 
+def test_the_batch_of_a_file_with_repeats_alone_is_given_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text("schema = 1\nrepeats = 3\n")
+    recipe = request(recipe=str(file), batch_size=12)
+    assert (recipe.repeats, recipe.batch_size) == (3, 12)
+    with pytest.raises(InvalidValue, match=r"batch_size must be a multiple of repeats \(3\), got 16"):
+        request(recipe=str(file))
+
+
 def test_every_field_is_read_from_a_file_and_from_a_setting(tmp_path: Path) -> None:
     changed = {
         "schedule": "step",
@@ -145,6 +154,8 @@ def _text(value: object) -> str:
     [
         ("learnig_rate = 0.1", "unknown key 'learnig_rate'; did you mean 'learning_rate'"),
         ("epochs = 0", "epochs must be at least 1"),
+        ("repeats = 0", "repeats must be at least 1"),
+        ("repeats = 3\nbatch_size = 16", "batch_size must be a multiple of repeats"),
         (f"learning_rate = {10**400}", "a whole number of more than 64 bits"),
         ('epochs = "many"', "epochs: expected a whole number"),
         ("base_batch = 0", "base_batch: expected at least 1"),
