@@ -151,6 +151,7 @@ class TrainRequest:
         Raises:
             UnknownName: No such recipe or field.
             InvalidFile: A recipe in a file that does not validate.
+            InvalidValue: Values out of range, or a dropout is set with --qat, whose network has none.
         """
         from hwbench.training.recipe_files import RecipeFile, parse_settings
 
@@ -172,7 +173,10 @@ class TrainRequest:
         given = {name: value for name, value in typed.items() if value is not None}
         views = dict(zip(("test_clips", "test_crops"), default_views, strict=True))
         file = file.with_default(seed=default_seed, **views, **tuning)
-        return file.recipe({**parse_settings(self.settings), **given})
+        settings = parse_settings(self.settings)
+        if self.qat and settings.get("dropout"):
+            raise InvalidValue("--set: dropout does not go with the rounding of int8; leave it out with --qat")
+        return file.recipe({**settings, **given})
 
 
 def check_crops(crops: int) -> None:

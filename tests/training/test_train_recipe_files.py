@@ -107,6 +107,15 @@ def test_the_batch_of_a_file_with_repeats_alone_is_given_beside_it(tmp_path: Pat
         request(recipe=str(file))
 
 
+def test_dropout_is_not_set_for_fine_tuning_with_rounding(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="dropout does not go with the rounding of int8; leave it out with --qat"):
+        request(qat=True, settings=("dropout=0.6",))
+    assert request(qat=True, settings=("dropout=0",)) == request(qat=True)
+    file = tmp_path / "own.toml"
+    file.write_text("schema = 1\ndropout = 0.5\n")
+    assert request(qat=True, recipe=str(file)).dropout == 0.5
+
+
 def test_every_field_is_read_from_a_file_and_from_a_setting(tmp_path: Path) -> None:
     changed = {
         "schedule": "step",
