@@ -15,6 +15,7 @@ from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.registry import suggest
 from hwbench.toml_fields import Fields
 from hwbench.training.recipe import USUAL, Recipe
+from hwbench.units import MOST_WHOLE
 
 _SHIPPED = Path(__file__).with_name("recipes")
 # A list of texts, as the kind of a field.
@@ -41,7 +42,7 @@ class RecipeFile:
         Raises:
             InvalidFile: It is no such file; an unknown key is answered with the nearest known one.
         """
-        file = Fields.read(path)
+        file = Fields.read(path, most=MOST_WHOLE)
         about, source = file.text("about", ""), file.text("source", "")
         base_batch = file.integer("base_batch", 0) or None
         # asked for whether they are there or not: these are the known keys

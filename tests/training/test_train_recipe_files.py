@@ -116,6 +116,15 @@ def test_dropout_is_not_set_for_fine_tuning_with_rounding(tmp_path: Path) -> Non
     assert request(qat=True, recipe=str(file)).dropout == 0.5
 
 
+def test_the_largest_seed_is_that_of_a_setting(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(f"schema = 1\nseed = {2**63 - 1}\n")
+    assert request(recipe=str(file)) == request(settings=(f"seed={2**63 - 1}",))
+    file.write_text(f"schema = 1\nseed = {2**63}\n")
+    with pytest.raises(InvalidFile):
+        request(recipe=str(file))
+
+
 def test_every_field_is_read_from_a_file_and_from_a_setting(tmp_path: Path) -> None:
     changed = {
         "schedule": "step",
