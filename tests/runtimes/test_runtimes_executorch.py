@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from hwbench.deploy import deploy_graph
 from hwbench.errors import (
     DelegationFailed,
     InvalidValue,
@@ -20,6 +21,7 @@ from hwbench.errors import (
     WorkspaceError,
 )
 from hwbench.interpreter import python_environment
+from hwbench.models import frames_to_batch
 from hwbench.runtimes import get, names
 from hwbench.runtimes.executorch import ExecuTorch
 from hwbench.runtimes.executorch.quiet import quiet
@@ -128,6 +130,29 @@ def test_int8_is_one_delegate_with_fp32_values_in_and_out(int8, fp32, native):
     expected = seeded(Gated)(x).detach()
     assert 20 < sqnr_db(expected, got) < 70  # above that nothing was quantised
     assert int8.path.read_bytes() != fp32.path.read_bytes()
+
+
+class OneHead(nn.Module):
+    """Attention of one head over tokens: its heads, an axis of one, are moved from int8 into fp32."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv3d(3, 4, 1)
+        self.attention = nn.MultiheadAttention(4, 1, batch_first=True)
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x):
+        tokens = self.conv(x).flatten(2).transpose(1, 2)
+        return self.head(self.attention(tokens, tokens, tokens, need_weights=False)[0].mean(1))
+
+
+def test_attention_of_one_head_in_int8_is_a_file_that_loads(folder, native):
+    model, clips = seeded(OneHead), [noise(seed, (1, 3, 2, 4, 4)) for seed in range(3)]
+    frames = [frames_to_batch(clip).contiguous() for clip in clips]
+    artifact = ExecuTorch().build(deploy_graph(model, clips[0]), frames[0], INT8, folder / "one_head.pte", frames)
+    got = torch.from_numpy(check_file(artifact.path, frames[0].numpy(), runner=native).output)
+    assert artifact.delegation == DelegationReport(1)
+    assert 30 < sqnr_db(model(clips[0]).detach(), got) < 70
 
 
 def test_the_same_gives_the_same_bytes_and_leaves_the_module_and_the_input_alone(fp32, folder):

@@ -1,6 +1,7 @@
 """The passes inside the delegate: each does its part, and none changes what is computed."""
 
 import contextlib
+import functools
 
 import pytest
 import torch
@@ -8,9 +9,12 @@ from torch import nn
 from torch.export import exported_program
 from torch.fx.traceback import NodeSource
 
-from hwbench.models import workload_module
+from hwbench.deploy import deploy_graph
+from hwbench.deploy.parity import sqnr_db
+from hwbench.models import frames_to_batch, workload_module
 from hwbench.runtimes.executorch import ExecuTorch
 from hwbench.runtimes.executorch.quiet import quiet
+from hwbench.runtimes.executorch.scheme import Scheme
 from hwbench.runtimes.runners import check_file
 from hwbench.specs import Workload
 
@@ -18,6 +22,7 @@ with quiet():  # importing the engine warns
     from executorch.backends.xnnpack import xnnpack_preprocess
     from executorch.exir import to_edge
 
+    from hwbench.runtimes.executorch.quantize import quantized
     from hwbench.runtimes.passes import inject
     from hwbench.runtimes.passes.needed import _STARTS, needed
 
@@ -97,6 +102,33 @@ def test_int8_values_are_moved_as_they_are(tmp_path, counted):
     build("int8", tmp_path / "int8.pte")
     assert counted["free_reshapes"] == 2
     assert counted["shared_copies"] >= 1  # the block and its shortcut read the same input
+
+
+class Stack(nn.Module):
+    """Convolutions over time one behind the other, between which deploy forms only move values."""
+
+    def __init__(self):
+        super().__init__()
+        self.space = nn.Conv3d(3, 8, (1, 3, 3), padding=(0, 1, 1))
+        self.time = nn.Sequential(*(nn.Conv3d(8, 8, (3, 1, 1), padding=(1, 0, 0)) for _ in range(2)))
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.head(self.time(self.space(x)).mean((2, 3, 4)))
+
+
+# The last link of a chain of moves lies in fp32; a reshape in fp32 stands between values of unequal scales.
+@pytest.mark.parametrize("block", ["conv3d_2", "mean_1"])
+def test_moves_beside_a_block_in_fp32_give_a_file_that_loads(tmp_path, native, block):
+    torch.manual_seed(0)
+    model, clip = Stack().eval(), torch.randn(1, 3, 4, 8, 8)
+    module, frames = deploy_graph(model, clip), frames_to_batch(clip).contiguous()
+    runtime = ExecuTorch().quantising(functools.partial(quantized, scheme=Scheme("minmax", fp32_blocks=(block,))))
+    artifact = runtime.build(module, frames, Workload.parse(f"{BLOCK}/int8/auto"), tmp_path / "model.pte", [frames])
+    got = torch.from_numpy(check_file(artifact.path, frames.numpy(), runner=native).output)
+    assert artifact.delegation.complete
+    with torch.no_grad():
+        assert 35 < sqnr_db(model(clip), got) < 70
 
 
 def test_a_pass_with_something_to_do_is_needed():

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import torch
-from executorch.backends.xnnpack.utils.quant_utils import is_tagged_as_implicit_q_dq, tag_as_implicit_q_dq
+from executorch.backends.xnnpack.utils.quant_utils import (
+    IS_IMPLICIT_Q_DQ_TAG,
+    is_tagged_as_implicit_q_dq,
+    tag_as_implicit_q_dq,
+)
 from executorch.exir.dialects._ops import ops
 from torch.fx import Node
 
@@ -51,3 +55,8 @@ def is_implicit(node: Node) -> bool:
 def make_implicit(node: Node) -> None:
     """Makes a quantise or dequantise node say no more than the type."""
     tag_as_implicit_q_dq(node)
+
+
+def make_explicit(node: Node) -> None:
+    """Makes XNNPACK convert the values at a quantise or dequantise node."""
+    node.meta.pop(IS_IMPLICIT_Q_DQ_TAG, None)
