@@ -179,6 +179,8 @@ class Rewriter:
             given: object = value
             if not isinstance(given, Clip | Plain | torch.Tensor | tuple | list):
                 raise HwbenchError(f"{title}: expected the result of {described(node)}, got {shown(given)}")
+        if isinstance(value, Clip | Plain):
+            call.require_own_dtype()
         for part in (node, *call.absorbed):
             self._values[part] = (value,) if name_of(part) == BATCH_NORM else value
 

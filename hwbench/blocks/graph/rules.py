@@ -212,6 +212,12 @@ class Call:
         shift = -found["running_mean"] * scale
         return scale, shift if found["bias"] is None else shift + found["bias"]
 
+    def require_own_dtype(self) -> None:
+        """Refuses a ``dtype`` other than the input's: the rounding of another one shows in double precision."""
+        asked, source = self._arguments.get("dtype"), self.node.all_input_nodes[0].meta.get("val")
+        if asked is not None and isinstance(source, torch.Tensor) and asked != source.dtype:
+            self.refuse(f"a result in {asked} is not covered: leave dtype={asked} out, a file computes in one type")
+
     def refuse(self, reason: str) -> NoReturn:
         """Ends the rewriting.
 

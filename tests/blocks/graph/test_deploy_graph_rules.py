@@ -422,6 +422,16 @@ def gate_of(x: torch.Tensor) -> torch.Tensor:
         (Does(lambda x: (x, x)), "returns 2 values"),
         (Does(lambda x: x.float().softmax(1).type_as(x)), "a conversion to torch.float32 is not covered: leave it out"),
         (Does(lambda x: x.int().to(x)), "a conversion to torch.int32 is not covered"),
+        *(
+            (Does(one), rf"{name}.* in the model itself \(Does\) on .*: leave dtype=torch.{dtype} out")
+            for name, dtype, one in (
+                ("softmax.int", "float32", lambda x: x.softmax(1, dtype=torch.float32).to(x.dtype)),
+                ("mean.dim", "float32", lambda x: x.mean((2, 3), dtype=torch.float32)),
+                ("mean.default", "float16", lambda x: x.mean(dtype=torch.float16)),
+                ("sum.dim_IntList", "float32", lambda x: x.sum((2, 3), dtype=torch.float32)),
+                ("sum.default", "int64", lambda x: x.sum(dtype=torch.int64)),
+            )
+        ),
         (Does(lambda x: x if x.sum() > 0 else -x), "torch.export cannot follow"),
         (Does(lambda x: x[:, torch.tensor([True, False, True, True])]), r"index.Tensor.* on 1x4x5x9x10, 4: its size"),
         (Does(lambda x: F.scaled_dot_product_attention(*[x[:, :, 0]] * 3, dropout_p=0.1)), "attention.*random numbers"),
