@@ -192,8 +192,13 @@ class Rewriter:
             shape = node.meta["val"].shape
             number = sum(placeholder.op == "placeholder" for placeholder in self._graph.nodes)
             return Clip(self._graph.placeholder(f"frames_{number}" if number else "frames"), spec_of(shape))
-        found: torch.Tensor = {**self._program.state_dict, **self._program.constants}[spec.target]
-        return found.detach()
+        held: object = {**self._program.state_dict, **self._program.constants}[spec.target]
+        if not isinstance(held, torch.Tensor):
+            raise UnsupportedModule(
+                f"{described(next(iter(node.users), node))}: it reads a {type(held).__name__}, and only tensors are "
+                "covered; what a generator draws, draw once in __init__ and keep with register_buffer"
+            )
+        return held.detach()
 
     def _outputs(self) -> list[Plain]:
         """What the model returns: one tensor, or several of a part of a network."""

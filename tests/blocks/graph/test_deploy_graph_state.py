@@ -101,6 +101,15 @@ def test_what_makes_no_difference_may_be_kept() -> None:
         torch.testing.assert_close(deployed(frames_to_batch(clip)), Keeps(function, kept)(clip))
 
 
+def test_noise_of_a_generator_is_refused_with_what_to_write() -> None:
+    def noisy(module: Keeps, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.randn(10, generator=torch.Generator().manual_seed(0), dtype=x.dtype)
+
+    said = r"randn.generator in 1 \(Keeps\) on .*: it reads a Generator, .* once in __init__ and keep with register_buf"
+    with pytest.raises(UnsupportedModule, match=said):
+        deploy_graph(nn.Sequential(nn.ReLU(), Keeps(noisy, None)), torch.zeros(1, 4, 5, 9, 10))
+
+
 def test_attributes_that_a_call_changes() -> None:
     model = nn.Sequential(CASES["last"](), CASES["count"](), CASES["list"](), nn.BatchNorm3d(4))
     model[3].scale = 2.0
