@@ -26,8 +26,14 @@ def doubled(module: _Module) -> _Module:
     """A copy in double precision and eval mode, on the CPU.
 
     Raises:
-        UnsupportedModule: It holds something that cannot be copied.
+        UnsupportedModule: It holds something that cannot be copied, or lies on the meta device.
     """
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if tensor.is_meta:
+            raise UnsupportedModule(
+                f"{type(module).__name__}: {name} lies on the meta device and has no values; make the model on the CPU "
+                "or give it weights with load_state_dict(..., assign=True)"
+            )
     return copied(module).to("cpu", torch.float64).eval()
 
 

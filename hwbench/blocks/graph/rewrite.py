@@ -60,9 +60,10 @@ def deploy_graph(
 
     Raises:
         UnsupportedModule: An operation has no rule, or not for these arguments, or ``torch.export`` cannot follow the
-            model, or the model cannot be copied, or its forward fixes a dtype, keeps something of a clip that answers
-            to later clips depend on, or takes a limit of double precision from ``torch.finfo(x.dtype)``; the message
-            names the operation, its place in the model and the shape of its input, or the attribute.
+            model, or the model cannot be copied or lies on the meta device, or its forward fixes a dtype, draws random
+            numbers, keeps something of a clip that answers to later clips depend on, or takes a limit of double
+            precision from ``torch.finfo(x.dtype)``; the message names the operation, its place in the model and the
+            shape of its input, or the attribute.
         InvalidValue: The example is no clip of floats, the model does not take it, or a lazy layer has no weights yet.
         ParityFailed: The rewritten model computes something else than the model: a defect, and nothing is returned.
     """

@@ -110,6 +110,16 @@ def test_noise_of_a_generator_is_refused_with_what_to_write() -> None:
         deploy_graph(nn.Sequential(nn.ReLU(), Keeps(noisy, None)), torch.zeros(1, 4, 5, 9, 10))
 
 
+def test_a_model_without_values_is_refused() -> None:
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Conv3d(4, 5, 1), nn.BatchNorm3d(5))
+    said = r"^Sequential: 0\.weight lies on the meta device and has no values; make the model on the CPU or give it"
+    with pytest.raises(UnsupportedModule, match=said):
+        deploy_graph(model, torch.zeros(1, 4, 5, 9, 10))
+    model.load_state_dict(nn.Sequential(nn.Conv3d(4, 5, 1), nn.BatchNorm3d(5)).state_dict(), assign=True)
+    deploy_graph(model, torch.zeros(1, 4, 5, 9, 10))
+
+
 def test_attributes_that_a_call_changes() -> None:
     model = nn.Sequential(CASES["last"](), CASES["count"](), CASES["list"](), nn.BatchNorm3d(4))
     model[3].scale = 2.0
