@@ -263,11 +263,13 @@ def cost_budget(value: object, name: str = "") -> float:
     """What combinations may cost; ``name`` is that of the budget, where there are several.
 
     Raises:
-        InvalidValue: It is not a finite number of 0 or more.
+        InvalidValue: It is not a finite number of 0 or more; one of several budgets, of which shares are taken, is not
+            above zero.
     """
     number = _real(value)
-    if not 0 <= number < math.inf:
-        raise InvalidValue(f"budget{name and ' '}{name}: expected a finite number of 0 or more, got {shown(value, 60)}")
+    if not 0 <= number < math.inf or (name and not number):
+        least = "above zero" if name else "of 0 or more"
+        raise InvalidValue(f"budget{name and ' '}{name}: expected a finite number {least}, got {shown(value, 60)}")
     return number
 
 

@@ -359,7 +359,7 @@ def test_what_is_no_real_number_is_refused(cost):
         FeasibleSet.of_costs({"a": {1: cost}}, 1)
     with pytest.raises(InvalidValue, match="budget: expected a finite number of 0 or more"):
         FeasibleSet.of_costs({"a": {1: 1}}, cost)
-    with pytest.raises(InvalidValue, match="budget kg: expected a finite number of 0 or more"):
+    with pytest.raises(InvalidValue, match="budget kg: expected a finite number above zero"):
         JointSet.of_named_costs({"kg": {"a": {1: 1}}}, {"kg": cost})
 
 

@@ -498,7 +498,16 @@ def test_where_the_least_budgets_have_no_member_together_larger_ones_are_named_t
         ({"a": {"x": {1: 1.0}}}, {"b": 1.0}, "expected those of b, got those of a"),
         ({}, {}, "expected those of"),
         ({"a": {"x": {1: 1.0}}, "b": {"x": {2: 1.0}}}, {"a": 1, "b": 1}, "'b' has other choices or values than 'a'"),
-        ({"a": {"x": {1: 1.0}}, "b": {"x": {1: 1.0}}}, {"a": 1, "b": 0}, "b: expected a budget above zero, got 0"),
+        (
+            {"a": {"x": {1: 1.0}}, "b": {"x": {1: 1.0}}},
+            {"a": 1, "b": 0},
+            "budget b: expected a finite number above zero, got 0",
+        ),
+        (
+            {"a": {"x": {1: 1.0}}, "b": {"x": {1: 1.0}}},
+            {"a": 1, "b": -1},
+            "budget b: expected a finite number above zero, got -1",
+        ),
         (
             {"a": {"x": {1: 2.0}}, "b": {"x": {1: 1.0}}},
             {"a": 1, "b": 1},
