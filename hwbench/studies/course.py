@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from optuna.study import Study
 
 from hwbench.studies.journal import finished_trials
-from hwbench.studies.time_limit import evaluated_trials, spent_s, whole_s
+from hwbench.studies.time_limit import evaluated_trials, spent_s, trial_s, whole_s
 
 if TYPE_CHECKING:
     from hwbench.studies.earlier import EarlierTrainings
@@ -34,7 +34,8 @@ class SearchCourse:
     """Of the finished trials of a study.
 
     Attributes:
-        seconds: Worker time: the sum of the wall times of the trials, several of which may run at a time.
+        seconds: Worker time: the sum of the wall times of the trials, several of which may run at a time. A trial that
+            the clock was set back in counts as none.
         draws: Numbers of the trials that were drawn uniformly from the networks within the budget.
         measure: How many of the best networks were asked to be measured for each budget; None: not stored.
         startup: Uniform draws before the sampler takes over, where the number of trials does not say it; else None.
@@ -59,7 +60,7 @@ class SearchCourse:
         Scores of ``known`` architectures were there before: their trials took no time.
         """
         trials = finished_trials(study)
-        seconds = math.fsum(trial.duration.total_seconds() for trial in trials if trial.duration is not None)
+        seconds = math.fsum(trial_s(trial) or 0.0 for trial in trials)
         draws, clock_s = tuple(study.user_attrs.get(_DRAWS, ())), round(spent_s(trials), 3)
         asked, each_s = study.user_attrs.get(_TRIALS), whole_s(evaluated_trials(study, known))
         return cls(round(seconds, 3), draws, measure, kept_startup(study), clock_s, asked, each_s)

@@ -82,19 +82,23 @@ class TrialClock:
 
 
 def evaluated_trials(study: Study, known: Container[str] = ()) -> list[FrozenTrial]:
-    """The finished trials whose network was scored by them: not before (``known``), and not by an earlier trial."""
+    """The finished trials that say how long one takes.
+
+    Their network was scored by them: not before (``known``), and not by an earlier trial. The clock was not set back
+    meanwhile.
+    """
     seen, found = set[str](), []
     for trial in finished_trials(study):
         key = trial.user_attrs.get("architecture", "")
-        if key not in seen and key not in known:
+        if key not in seen and key not in known and trial_s(trial) is not None:
             found.append(trial)
         seen.add(key)
     return found
 
 
 def whole_s(trials: list[FrozenTrial]) -> float | None:
-    """Mean wall time in seconds of those of some trials that ran to their end; None: none did."""
-    whole = [trial for trial in trials if trial.state is TrialState.COMPLETE and trial.duration is not None]
+    """Mean wall time in seconds of those of ``evaluated_trials`` that ran to their end; None: none did."""
+    whole = [trial for trial in trials if trial.state is TrialState.COMPLETE]
     return _mean_s(whole) if whole else None
 
 
@@ -116,7 +120,18 @@ def is_timed(folder: Path, storage: StudyStorage | None, known: Container[str] =
 
 
 def _mean_s(trials: list[FrozenTrial]) -> float:
-    return statistics.fmean(trial.duration.total_seconds() for trial in trials if trial.duration is not None)
+    return statistics.fmean(trial_s(trial) or 0.0 for trial in trials)
+
+
+def trial_s(trial: FrozenTrial) -> float | None:
+    """Wall time of a trial in seconds; None: it has not ended, or by the clock it ended before it began.
+
+    Optuna keeps local times: the clock is set back by hand, by a time server, and at the end of summer time.
+    """
+    if trial.datetime_start is None or trial.datetime_complete is None:
+        return None
+    seconds = trial.datetime_complete.timestamp() - trial.datetime_start.timestamp()
+    return None if seconds < 0 else seconds
 
 
 def spent_s(trials: list[FrozenTrial]) -> float:

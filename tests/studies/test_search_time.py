@@ -115,6 +115,25 @@ def test_what_an_interruption_lost_is_free(now):
     assert TrialClock(TimeLimit(10), lost).spent_s == 1000
 
 
+def test_a_trial_during_which_the_clock_was_set_back_says_nothing_of_how_long_one_takes(now):
+    made = study((0, 10), (10, -3580), (-3580, -3560))
+    clock = TrialClock(TimeLimit(60), made)
+    assert clock.spent_s == 30
+    assert clock.fit(1) == 2  # of 15 s each
+    assert not TrialClock(TimeLimit(44, 0), made).has_room()
+    assert not TrialClock(TimeLimit(59, 1), made).has_room()
+    assert TrialClock(TimeLimit(60, 1), made).has_room()
+    course = SearchCourse.of(made)
+    assert (course.seconds, course.clock_s, course.whole_s) == (30, 30, 15)
+
+
+def test_a_study_whose_only_trial_had_the_clock_set_back_is_as_one_without_trials(now):
+    made = study((0, -3590))
+    clock = TrialClock(TimeLimit(10, 2), made)
+    assert (clock.spent_s, clock.has_room(), clock.fit(3)) == (0, True, None)
+    assert SearchCourse.of(made).whole_s is None
+
+
 class Watch(SearchWatch):
     def __init__(self):
         self.totals, self.planned_with = [], []
