@@ -78,7 +78,7 @@ class FeasibleSampler(BaseSampler):
     queued to run again.
 
     A choice that depends on others may be left out by a trial: its proposal is kept with the trial, completes the
-    network, and counts in the budget.
+    network, and counts in the budget. Where a value was queued for it, that one does.
 
     Other parameters of an objective, beside the choices, are sampled by a TPE that knows nothing of them. Where a trial
     is queued with some of the choices, the others are drawn such that all are within the budget, if they can be, and
@@ -230,7 +230,7 @@ class FeasibleSampler(BaseSampler):
             )
         with self._one_at_a_time:
             found = self._sample(study, trial)
-            self._proposed[trial.number] = found
+            self._proposed[trial.number] = self._network(trial) or found  # with all choices queued it is that network
         return self._space.params(found)
 
     def _sample(self, study: Study, trial: FrozenTrial) -> Architecture:
@@ -263,22 +263,23 @@ class FeasibleSampler(BaseSampler):
 
         Beside threads a trial that began later may be finished before this one has its network.
         """
-        trials = _all_trials(study)
-        again = [t.system_attrs.get(FIXED_PARAMS) for t in trials if t.state is TrialState.WAITING]
-        again += [t.params for t in trials if t.number != trial.number and t.params and not runs_again(t)]
-        return [
-            other
-            for other in trials
-            if other.number != trial.number
-            and (other.state is TrialState.RUNNING or other.state.is_finished())
-            and not (runs_again(other) and (self._network(other) is None or other.params in again))
-        ]
+        trials = [other for other in _all_trials(study) if other.number != trial.number]
+        taken = [other for other in trials if other.state is not TrialState.WAITING]
+        if not any(map(runs_again, taken)):
+            return taken
+        again = {None, *(self._network(other) for other in trials if not runs_again(other))}
+        return [other for other in taken if not (runs_again(other) and self._network(other) in again)]
 
     def _network(self, trial: FrozenTrial) -> Architecture | None:
-        """The network of a trial, which may have more parameters; None where what it did not ask for is not known."""
+        """The network of a trial, which may have more parameters; None where what it did not ask for is not known.
+
+        A value that was queued for a choice is that of the network, whether the trial asked for it or not.
+        """
         params = trial.params
         if self._distributions.keys() - params.keys():
-            params = trial.system_attrs.get(_LEFT_OUT, {}) | params
+            fixed, values = trial.system_attrs.get(FIXED_PARAMS, {}), self._space.values
+            queued = {name: fixed[name] for name in values if name in fixed and fixed[name] in values[name]}
+            params = trial.system_attrs.get(_LEFT_OUT, {}) | queued | params
         if self._distributions.keys() - params.keys():
             return None
         texts = tuple(str(params[name]) for name in self._distributions)

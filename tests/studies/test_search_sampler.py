@@ -534,6 +534,55 @@ def test_what_failed_is_not_proposed_again_where_choices_depend_on_others():
     assert len(found) == 25
 
 
+PARTLY = {"depth": {1: 1, 2: 2}, "width2": {16: 1, 32: 2, 64: 3}}  # five combinations are within 4
+
+
+def partly(trial):
+    depth = trial.suggest_categorical("depth", list(PARTLY["depth"]))
+    return depth if depth == 1 else depth + trial.suggest_categorical("width2", list(PARTLY["width2"]))
+
+
+def whole_of(trial):
+    attributes = trial.system_attrs
+    whole = attributes.get("hwbench:left_out", {}) | attributes.get("fixed_params", {}) | trial.params
+    return tuple(str(whole[name]) for name in PARTLY)
+
+
+@pytest.mark.parametrize("base", samplers.names())
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another parameter"])
+def test_a_queued_choice_that_is_not_asked_for_is_of_the_network(base, beside):
+    study = study_of(FeasibleSet.of_costs(PARTLY, 4), base)
+    study.enqueue_trial({"depth": 1, "width2": 64})
+    study.optimize(lambda trial: partly(trial) + (trial.suggest_float("lr", 0, 1) if beside else 0), n_trials=5)
+    assert len({whole_of(trial) for trial in study.trials}) == 5
+    assert len(study.sampler._scored(study)) == 5
+
+
+@pytest.mark.parametrize("base", samplers.names())
+@pytest.mark.parametrize("seed", range(4))
+def test_what_failed_is_told_apart_by_the_choices_that_it_did_not_ask_for(base, seed):
+    def objective(trial):
+        value = partly(trial)
+        if trial.number < 3:
+            raise MemoryError
+        return value
+
+    sampler = FeasibleSampler(FeasibleSet.of_costs(PARTLY, 4), samplers.get(base), seed=seed, startup=2)
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    study.optimize(objective, n_trials=5, catch=MemoryError)
+    assert len({whole_of(trial) for trial in study.trials}) == 5
+
+
+@pytest.mark.filterwarnings("ignore:Fixed parameter:UserWarning")
+def test_a_queued_value_that_is_not_offered_is_of_no_network():
+    study = study_of(FeasibleSet.of_costs(PARTLY, 4))
+    study.enqueue_trial({"depth": 1, "width2": 65})
+    study.enqueue_trial({"depth": 2, "width2": 65})
+    study.optimize(partly, n_trials=6, catch=ValueError)
+    assert [trial.state for trial in study.trials].count(TrialState.COMPLETE) == 5
+    assert len({whole_of(trial) for trial in study.trials[2:]}) == 4
+
+
 def test_trials_of_before_that_left_choices_out_are_passed_over(items):
     study = study_of(items)
     study.add_trial(
