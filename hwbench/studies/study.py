@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from optuna.samplers import BaseSampler
 from optuna.study import Study
@@ -46,10 +45,10 @@ from hwbench.studies.evaluators import (
     scoring_of,
 )
 from hwbench.studies.evaluators import get as get_evaluator
-from hwbench.studies.first_networks import DRAWS_ONLY, first_networks
+from hwbench.studies.first_networks import DRAWS_ONLY, enqueue_first, first_networks
 from hwbench.studies.fitted_scores import FittedScores
 from hwbench.studies.front import FrontPoint, FrontSampler
-from hwbench.studies.journal import FIXED_PARAMS, finished_trials, open_study
+from hwbench.studies.journal import finished_trials, open_study
 from hwbench.studies.latencies import WorstLatency
 from hwbench.studies.left_out import LeftOut
 from hwbench.studies.over_budget import over_budget
@@ -69,8 +68,6 @@ from hwbench.workspace import Workspace, write_text
 
 # What a study keeps of ``ReferenceNetworks``.
 _REFERENCE = "reference"
-# Choices of the networks that a study tries first, kept before they are queued one by one.
-_FIRST = "first_networks"
 
 
 @dataclass(frozen=True)
@@ -273,7 +270,7 @@ class Search:
         )
         setup = EvaluatorSetup(make, context)
         sums = self._score_sums(make, context)
-        self._enqueue_first(study, sums, trials)
+        enqueue_first(study, trials, self._sets, self.settings, sums, self.earlier)
         self._run_trials(study, setup, trials)
         if self.replaces:
             scored = scored_candidates(study)
@@ -283,33 +280,6 @@ class Search:
             fresh = [one for one in optima if one.key not in known][: 2 * trials - done]
             self._enqueue(study, fresh)
             self._run_trials(study, setup, min(max(trials + len(lost), done + len(fresh)), 2 * trials))
-
-    def _enqueue_first(self, study: Study, sums: NetworkSums | None, trials: int) -> None:
-        """Queues what a study tries first, as far as ``trials`` reach: the rest follows when it goes on with more.
-
-        Where a process ended before it had queued them all, the next one queues the rest.
-        """
-        stored, kept = study.get_trials(deepcopy=False), study.user_attrs.get(_FIRST)
-        if kept is None and stored:  # begun before this was kept
-            return
-        done = finished_trials(study)
-        room = trials - len(done) - sum(trial.state is TrialState.WAITING for trial in stored)
-        if room <= 0:
-            return
-        first, space = self._first(study, kept or [], sums), self.feasible.space
-        queued = [trial.system_attrs.get(FIXED_PARAMS) for trial in stored]
-        tried = {trial.user_attrs["architecture"] for trial in done}
-        left = [one for one in first if one not in queued and space.of_params(one).key not in tried]
-        for choices in left[:room]:
-            study.enqueue_trial(choices)
-
-    def _first(self, study: Study, kept: list[dict[str, Any]], sums: NetworkSums | None) -> list[dict[str, Any]]:
-        """Choices of what a study tries first, which it keeps; earlier versions kept as many as it began with."""
-        networks = first_networks(self._sets, self.settings, sums, self.earlier)
-        first = [*kept, *(self.feasible.space.params(one) for one in networks[len(kept) :])]
-        if first != kept or _FIRST not in study.user_attrs:
-            study.set_user_attr(_FIRST, first)
-        return first
 
     def _enqueue(self, study: Study, architectures: Iterable[Architecture]) -> None:
         for architecture in architectures:

@@ -352,6 +352,18 @@ def test_a_study_begun_with_one_trial_gets_the_optima_of_its_other_budgets(make_
     assert [point.best.architecture for point in grown.front] == [point.best.architecture for point in whole.front]
 
 
+def test_a_study_that_goes_on_with_newer_rows_tries_the_optima_of_today(optima, make_search, slower):
+    def today(search):
+        return replace(search, feasible=slower(search, 1.3))
+
+    begun = optima().run(trials=1, measure=1).history
+    grown = [today(optima()).run(trials=trials, measure=1).history for trials in (2, 6)][-1]
+    fresh = today(replace(optima(), name="fresh")).run(trials=5, measure=1).history
+    assert grown[0].architecture == begun[0].architecture
+    assert [one.architecture for one in grown[1:]] == [one.architecture for one in fresh]
+    assert grown[1].score == max(one.score for one in fresh)
+
+
 def stored_trials(search):
     """The trials as they are stored; nothing is written."""
     folder = search.workspace.studies / search.name
