@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,12 @@ def open_study(
     sampler: optuna.samplers.BaseSampler | None,
     num_choices: int,
     storage: StudyStorage | None = None,
+    fits: Callable[[dict[str, Any]], bool] | None = None,
 ) -> Iterator[Study]:
     """The study of a folder, made or continued; one process at a time. A trial makes ``num_choices`` choices.
 
-    Trials that were under way when a process died are closed and their choices are queued to be tried first. Optuna's
-    own messages are off meanwhile.
+    Trials that were under way when a process died are closed and their choices are queued to be tried first, as far as
+    they fit. Optuna's own messages are off meanwhile.
 
     Args:
         folder: Of the study; its name is that of the study, but for a journal that was renamed or copied with it.
@@ -48,6 +49,7 @@ def open_study(
         sampler: Proposes networks; None: nobody asks for any.
         num_choices: Of the space.
         storage: Keeps the trials; None: a journal in the folder.
+        fits: Whether the network of some choices is still searched for; None: each is.
 
     Raises:
         InvalidValue: The study exists with other settings or in another storage, or another process is at work on it.
@@ -67,7 +69,7 @@ def open_study(
                     write_text(folder / SETTINGS_COPY, json.dumps(settings.as_dict(), indent=2) + "\n")
                     write_text(folder / MARKER, marker_text(folder, storage) + "\n")
                 with nullcontext() if storage else damage_told(folder / JOURNAL):
-                    _reclaim(study, num_choices)
+                    _reclaim(study, num_choices, fits)
                 yield study
 
 
@@ -218,11 +220,12 @@ def runs_again(trial: FrozenTrial) -> bool:
     return trial.state is TrialState.FAIL and UNSCORED not in trial.user_attrs
 
 
-def _reclaim(study: Study, num_choices: int) -> None:
+def _reclaim(study: Study, num_choices: int, fits: Callable[[dict[str, Any]], bool] | None) -> None:
     """Closes trials that an ended process left open, and queues networks that were chosen but never scored.
 
     They go before what waits, which is queued again behind them: Optuna takes waiting trials by their numbers. A trial
-    that was queued and ended among its choices is queued with all of them; the sampler repeats any other one.
+    that was queued and ended among its choices is queued with all of them; the sampler repeats any other one. What does
+    not fit, as newer rows of a table may have put it beyond the budget, stays closed, or is closed.
     """
     close_open_trials(study)
     trials = study.get_trials(deepcopy=False)
@@ -235,6 +238,7 @@ def _reclaim(study: Study, num_choices: int) -> None:
         if trial.state is TrialState.FAIL and chosen is not None and chosen not in [*settled, *interrupted]:
             interrupted.append(chosen)
     first = [*interrupted, *(choices for choices in queued if choices not in interrupted)]
+    first = [choices for choices in first if fits is None or fits(choices)]
     if first == queued:
         return
     for trial in waiting:  # it begins before it is closed: a copy of the study (Optuna's) needs the time of that

@@ -146,7 +146,7 @@ class FeasibleSampler(BaseSampler):
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         if self._thompson is not None and len(study.directions) > 1 and "objectives" not in self._warned_of:
             self._warned_of.add("objectives")
-            if SETTINGS not in study.user_attrs:  # the second one of a search is the latency, which is known
+            if not _is_search(study):  # the second one of a search is the latency, which is known
                 warnings.warn(
                     f"FeasibleSampler: thompson learns from the first of {len(study.directions)} objectives alone; "
                     "nsga2 and tpe learn from all of them",
@@ -192,7 +192,7 @@ class FeasibleSampler(BaseSampler):
         left_out = self._distributions.keys() - trial.params.keys()
         if proposed is None or not 0 < len(left_out) < len(self._distributions):
             return
-        if state is TrialState.FAIL and SETTINGS in study.user_attrs:
+        if state is TrialState.FAIL and _is_search(study):
             return
         values = self._space.params(proposed)
         texts = {name: str(values[name]) for name in self._distributions if name in left_out}
@@ -261,12 +261,15 @@ class FeasibleSampler(BaseSampler):
     def _taken(self, study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
         """The other trials that are finished, under way, or failed and will not run again.
 
+        What failed in a search without a result runs again, or is beyond the budget by now: it leaves no trace.
         Beside threads a trial that began later may be finished before this one has its network.
         """
         trials = [other for other in _all_trials(study) if other.number != trial.number]
         taken = [other for other in trials if other.state is not TrialState.WAITING]
         if not any(map(runs_again, taken)):
             return taken
+        if _is_search(study):
+            return [other for other in taken if not runs_again(other)]
         again = {None, *(self._network(other) for other in trials if not runs_again(other))}
         return [other for other in taken if not (runs_again(other) and self._network(other) in again)]
 
@@ -408,6 +411,11 @@ def _before(trials: Sequence[FrozenTrial], trial: FrozenTrial) -> int:
 def _others_running(study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
     """The trials under way besides the one that is being made."""
     return [other for other in _all_trials(study, TrialState.RUNNING) if other.number != trial.number]
+
+
+def _is_search(study: Study) -> bool:
+    """Whether a study is one of ``hwbench search``; what Optuna gives beside ``HyperbandPruner`` has no attributes."""
+    return SETTINGS in study._storage.get_study_user_attrs(study._study_id)
 
 
 def _all_trials(study: Study, *states: TrialState) -> list[FrozenTrial]:

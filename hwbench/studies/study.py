@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from optuna.samplers import BaseSampler
 from optuna.study import Study
@@ -219,7 +220,7 @@ class Search:
         self.settings = replace(self.settings, scoring=scoring_of(make))
         base, num_choices = samplers.get(self.settings.sampler), len(self.feasible.space.choices)
         folder = self.workspace.studies / self.name
-        with open_study(folder, self.settings, None, num_choices, self.storage) as study:
+        with open_study(folder, self.settings, None, num_choices, self.storage, self._fits) as study:
             self._keep_texts(folder)
             startup = self._startup(study, trials)
             study.sampler = self._sampler(base, startup)
@@ -229,6 +230,10 @@ class Search:
             note_draws(study)
             note_trials(study, trials)
             yield study
+
+    def _fits(self, choices: dict[str, Any]) -> bool:
+        """Whether a network is within the budget by the tables of today."""
+        return self.feasible.space.of_params(choices) in self.feasible
 
     def _keep_texts(self, folder: Path) -> None:
         """Keeps what stands beside the settings, once these are kept; a file that was lost is written again."""

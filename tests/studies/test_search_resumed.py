@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -77,6 +78,18 @@ def slower(space, predictor):
         return FeasibleSet(sums, search.settings.budget_s)
 
     return make
+
+
+class Stop(SearchWatch):
+    """Ends a search as Ctrl-C does, before so many networks of it have their score."""
+
+    def __init__(self, evaluations):
+        self.left = evaluations
+
+    def evaluated(self, candidate):
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
 
 
 def small(make_search, name="few", **changes) -> Search:
@@ -219,6 +232,46 @@ def test_where_all_networks_have_a_row_that_is_gone_the_table_is_named(make_sear
     assert again.watch.lost == [1]
 
 
+def within(search, candidate):
+    return Architecture.parse(candidate.architecture) in search.feasible
+
+
+@pytest.mark.parametrize("newer", ["slower", "without a row"])
+def test_an_interrupted_network_that_is_beyond_the_budget_by_now_is_not_tried(make_search, space, slower, newer):
+    def search(name):
+        return replace(small(make_search, name, evaluator="deep-and-slow"), startup=5)
+
+    whole, again = search("whole").run(trials=8, measure=1).history, search("stopped")
+    if newer == "slower":
+        again.feasible = slower(again, 1.03)
+    else:
+        parts = Counter(part for one in whole for part in again.workload(one.architecture).parts())
+        less = space_table(space, INT8).without([min(parts, key=parts.__getitem__)])
+        again.feasible = feasible_set(space, AdditivePredictor.fit(less, space=space.name), again.settings)
+    lost = next(place for place, one in enumerate(whole) if not within(again, one))
+    with pytest.raises(KeyboardInterrupt):
+        replace(search("stopped"), watch=Stop(lost + 1)).run(trials=8, measure=1)
+    result = again.run(trials=lost + 2, measure=1)
+    assert all(within(again, one) for one in result.history[lost:])
+    search("twin").run(trials=lost, measure=1)
+    twin = replace(again, name="twin").run(trials=lost + 2, measure=1)  # had not begun that network
+    assert result.trials == lost + 2
+    assert result.history == tuple(replace(one, trial=one.trial + (one.trial >= lost)) for one in twin.history)
+
+
+def test_queued_networks_that_are_beyond_the_budget_by_now_wait_for_a_table_that_has_them_within(optima, slower):
+    first = replace(optima(), name="first").run(trials=4, measure=1).history
+    with pytest.raises(KeyboardInterrupt):
+        replace(optima(), watch=Stop(2)).run(trials=4, measure=1)
+    again = optima()
+    again.feasible = slower(again, 1.3)
+    result = again.run(trials=4, measure=1)
+    assert [within(again, one) for one in result.history] == [False, True, True, True]
+    assert TrialState.WAITING not in [trial.state for trial in stored_trials(again)]
+    result = optima().run(trials=8, measure=1)
+    assert {one.architecture for one in first} <= {one.architecture for one in result.history}
+
+
 def test_what_has_no_score_is_not_tried_again(make_search):
     SomeUnknown.calls.clear()
     whole = small(make_search, evaluator="some-unknown")
@@ -298,15 +351,6 @@ def test_a_queued_network_survives_whatever_ends_the_search(
 
 @pytest.mark.parametrize("ended", [(1,), (2,), (1, 2, 2)])
 def test_an_interrupted_study_tries_what_it_would_have_in_the_same_order(optima, make_search, ended):
-    class Stop(SearchWatch):
-        def __init__(self, evaluation):
-            self.left = evaluation
-
-        def evaluated(self, candidate):
-            self.left -= 1
-            if self.left == 0:
-                raise KeyboardInterrupt
-
     def thompson(search, evaluation=0):
         return replace(search, settings=replace(search.settings, sampler="thompson"), watch=Stop(evaluation))
 
