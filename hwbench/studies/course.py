@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from optuna.study import Study
 
-from hwbench.studies.journal import finished_trials
+from hwbench.studies.journal import DRAW, finished_trials
 from hwbench.studies.time_limit import evaluated_trials, spent_s, trial_s, whole_s
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _TRIALS = "trials"
 _WHOLE = "whole_s"
 # Uniform draws before the sampler takes over, unless the study is shorter than twice that.
 _DRAWS_BEFORE = 12
-# Of each run that began with draws: how many trials there were before it, and up to how many it drew.
+# Earlier versions kept, of each run that began with draws, the trials before it, and up to how many it drew.
 _DRAWN = "drawn"
 # Optuna's mark of a trial whose choices were queued.
 QUEUED = "fixed_params"
@@ -109,18 +109,21 @@ def kept_startup(study: Study) -> int | None:
     return None if kept is None else int(kept)
 
 
-def begin_draws(study: Study, startup: int) -> None:
-    """Keeps with a study, before its trials go on, that those up to ``startup`` are draws; earlier ones may not be."""
-    done, runs = len(finished_trials(study)), study.user_attrs.get(_DRAWN, [])
-    if done < startup and [done, startup] not in runs:
-        study.set_user_attr(_DRAWN, [*runs, [done, startup]])
+def note_earlier_draws(study: Study) -> None:
+    """Notes the draws of earlier versions, which told them by their places among the finished trials."""
+    if runs := study.user_attrs.get(_DRAWN):
+        trials = sorted(finished_trials(study), key=lambda trial: trial.number)
+        places = {place for first, end in runs for place in range(first, end)}
+        _keep_draws(study, {t.number for n, t in enumerate(trials) if n in places and QUEUED not in t.system_attrs})
+        study.set_user_attr(_DRAWN, [])  # from now on the sampler marks them
 
 
 def note_draws(study: Study) -> None:
-    """Keeps with a study which of its trials were draws: those that ``begin_draws`` told of but those queued."""
-    trials = sorted(finished_trials(study), key=lambda trial: trial.number)
-    places = {place for first, end in study.user_attrs.get(_DRAWN, ()) for place in range(first, end)}
-    drawn = {t.number for place, t in enumerate(trials) if place in places and QUEUED not in t.system_attrs}
+    """Keeps with a study which of its trials were draws, as the sampler marked them."""
+    _keep_draws(study, {trial.number for trial in finished_trials(study) if DRAW in trial.system_attrs})
+
+
+def _keep_draws(study: Study, drawn: set[int]) -> None:
     known = set(study.user_attrs.get(_DRAWS, ()))
     if not drawn <= known:
         study.set_user_attr(_DRAWS, sorted(drawn | known))

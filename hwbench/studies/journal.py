@@ -27,6 +27,8 @@ from hwbench.workspace import write_text, writing
 UNSCORED = "unscored"
 # Where Optuna keeps what a queued trial is to choose.
 FIXED_PARAMS = "fixed_params"
+# System attribute of a trial of a search that the sampler drew uniformly from the networks within the budget.
+DRAW = "hwbench:draw"
 
 
 @contextmanager

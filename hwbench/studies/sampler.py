@@ -23,7 +23,7 @@ from hwbench.spaces.protocols import NetworkSet
 from hwbench.spaces.repair import noisy_nearness
 from hwbench.specs import Architecture
 from hwbench.studies.fidelities import FULL, ScoreObservation, doublings
-from hwbench.studies.journal import FIXED_PARAMS, runs_again
+from hwbench.studies.journal import DRAW, FIXED_PARAMS, runs_again
 from hwbench.studies.pruning import rungs
 from hwbench.studies.stored_settings import SETTINGS
 from hwbench.studies.thompson import Thompson
@@ -249,6 +249,8 @@ class FeasibleSampler(BaseSampler):
         for found in () if starting else self._proposals(study, trial, rng):
             if found.key not in seen:
                 return found
+        if starting or (self._make_base is None and self._thompson is None):
+            self._mark_draw(study, trial)
         return self._fresh(rng, seen)
 
     def sample_independent(
@@ -377,6 +379,11 @@ class FeasibleSampler(BaseSampler):
                 pruned = error
         if pruned is not None:
             raise pruned
+
+    def _mark_draw(self, study: Study, trial: FrozenTrial) -> None:
+        """Marks a trial of a search as a draw, unless budgets take turns: theirs are from bands."""
+        if self._turns == 1 and _is_search(study):
+            study._storage.set_trial_system_attr(trial._trial_id, DRAW, True)
 
     def _fresh(self, rng: np.random.Generator, seen: set[str]) -> Architecture:
         """A draw that the study has not seen, where one comes up: the last one takes as many draws as the set has."""

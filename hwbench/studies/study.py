@@ -23,10 +23,10 @@ from hwbench.studies.confirmation import Confirmation, DeviceBudget, MeasureNetw
 from hwbench.studies.course import (
     QUEUED,
     SearchCourse,
-    begin_draws,
     keep_startup,
     kept_startup,
     note_draws,
+    note_earlier_draws,
     note_trials,
     startup_draws,
 )
@@ -46,7 +46,7 @@ from hwbench.studies.evaluators import (
     scoring_of,
 )
 from hwbench.studies.evaluators import get as get_evaluator
-from hwbench.studies.first_networks import DRAWS_ONLY, enqueue_first, first_networks
+from hwbench.studies.first_networks import enqueue_first, first_networks
 from hwbench.studies.fitted_scores import FittedScores
 from hwbench.studies.front import FrontPoint, FrontSampler
 from hwbench.studies.journal import finished_trials, open_study
@@ -224,8 +224,7 @@ class Search:
             self._keep_texts(folder)
             startup = self._startup(study, trials)
             study.sampler = self._sampler(base, startup)
-            if not self.smaller:  # draws of a front are from bands
-                begin_draws(study, trials if self.settings.sampler == DRAWS_ONLY else startup)
+            note_earlier_draws(study)
             self._optimize(study, trials)
             note_draws(study)
             note_trials(study, trials)

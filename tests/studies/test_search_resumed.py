@@ -301,6 +301,18 @@ def test_proposals_are_no_draws_however_many_trials_follow(make_search):
     assert set(run(24).course.draws) == {0, 1, 2, 6, 7, 10, 11, 12}  # 8 was queued again, as 9
 
 
+def test_a_study_of_before_keeps_the_draws_that_it_told_by_their_places(make_search):
+    def search():
+        return replace(make_search(evaluator="deep-and-slow", sampler="thompson"), startup=0)
+
+    search().run(trials=2, measure=1)
+    folder, num_choices = search().workspace.studies / "mine", len(search().feasible.space.choices)
+    with open_study(folder, search().settings, None, num_choices) as study:
+        study.set_user_attr("drawn", [[0, 4]])  # it was interrupted among its draws
+    for trials in (6, 8):
+        assert search().run(trials=trials, measure=1).course.draws == (0, 1)
+
+
 @pytest.fixture(params=["journal", "sqlite"])
 def optima(request, make_search, tmp_path):
     """Makes a search that begins with four optima; the first one has the best score."""

@@ -5,10 +5,11 @@ import multiprocessing
 import os
 import signal
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
+from hwbench.specs import Architecture
 from hwbench.studies.evaluations import Died
 from hwbench.studies.journal import finished_trials, open_study
 from hwbench.studies.trials import SearchWatch
@@ -167,6 +168,40 @@ def test_ctrl_c_ends_all_workers_and_the_same_command_goes_on(make, ran):
     assert not any(alive(int(path.name)) for path in ran.iterdir())
     result = make("stopped", Sleep(), Workers(2), sampler="random").run(trials=12, measure=1)
     assert len(set(keys(result))) == result.trials == 12
+
+
+@dataclass(frozen=True)
+class Hang:
+    """Scores all networks but one, which takes for ever."""
+
+    name: str
+
+    def __call__(self, network, seed):
+        while network.name == self.name:
+            time.sleep(0.01)
+        return float(len(network.blocks))
+
+
+def test_a_proposal_that_ended_before_the_draws_is_none(make):
+    """The first draw hangs until the search is interrupted; a draw and a proposal have ended by then."""
+
+    class Stop(SearchWatch):
+        def evaluated(self, candidate):
+            if candidate.trial == 3:
+                raise KeyboardInterrupt
+
+    def search(name, trainer, workers=None):
+        return replace(make(name, trainer, workers, sampler="thompson"), startup=2)
+
+    alone = search("alone", Sleep())
+    (first,) = alone.run(trials=1, measure=1).history
+    network = alone.feasible.space.network(Architecture.parse(first.architecture), alone.settings.num_classes)
+    stopped = search("mine", Hang(network.name), Workers(2))
+    with pytest.raises(KeyboardInterrupt):
+        replace(stopped, watch=Stop()).run(trials=8, measure=1)
+    result = search("mine", Sleep()).run(trials=8, measure=1)
+    assert [one.trial for one in result.history[:2]] == [1, 2]
+    assert result.course.draws == (1,)
 
 
 def run(search):
