@@ -245,16 +245,18 @@ def test_a_core_that_is_never_quiet_is_no_timeout(seconds):
 @pytest.mark.parametrize("damaged", [False, True])
 def test_what_profiles_know_is_used_where_there_is_any(tmp_path, damaged):
     made = Workspace.create(tmp_path / "place")
-    assert not undisturbed_before(made)({}).crowding.usual
+    assert not undisturbed_before(made)({}, "runner").crowding.usual
     if damaged:
         made.store.parent.mkdir(parents=True, exist_ok=True)
         made.store.write_bytes(b"garbage" * 100)
-        assert not undisturbed_before(made)({}).crowding.usual
+        assert not undisturbed_before(made)({}, "runner").crowding.usual
         assert made.store.read_bytes() == b"garbage" * 100
         return
     target = Target("local", "executorch", "1", 1)
     session = Session((1e-3,), crowding=1.25)
     with MeasurementStore(made.store) as store:
-        store.add_session(store.begin(BLOCK, target, Timing(), {"cpus": "0"}), session)
-    assert undisturbed_before(made)({"cpus": "0"}).crowding.usual == 1.25
-    assert not undisturbed_before(made)({"cpus": "1"}).crowding.usual
+        run = store.begin_run(target, {"cpus": "0"}, {"runner_build": "runner"})
+        store.add_session(store.begin(BLOCK, target, Timing(), {"cpus": "0"}), session, run=run)
+    assert undisturbed_before(made)({"cpus": "0"}, "runner").crowding.usual == 1.25
+    assert not undisturbed_before(made)({"cpus": "0"}, "another").crowding.usual
+    assert not undisturbed_before(made)({"cpus": "1"}, "runner").crowding.usual
