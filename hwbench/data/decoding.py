@@ -374,16 +374,24 @@ class VideoFile:
             yield from packet.decode()
 
     def _packets_from_start(self) -> Iterator[Any]:
-        """All packets. Once packets were read the file is opened again.
+        """All packets, however often; a file is only opened again where a seek would not do.
 
         Raw streams know no seek. In Matroska a seek to the start may land behind packets: those before time 0, and
         those of several clusters at one time.
         """
         if not self._at_start:
-            self._close.close()
-            self._open()
+            self._rewind()
         self._at_start = False
         return packets_of(self._container, self._stream)
+
+    def _rewind(self) -> None:
+        with contextlib.suppress(av.FFmpegError):
+            if "matroska" not in self._container.format.name:
+                # before the first packet, whose decoding time may lie before its presentation time
+                self._container.seek(-(2**62), backward=True)
+                return
+        self._close.close()
+        self._open()
 
     def _key_before(self, index: int) -> int:
         place = bisect.bisect_right(self.info.keyframes, index)
