@@ -41,7 +41,8 @@ CPU = min(os.sched_getaffinity(0))
 
 @pytest.fixture(scope="module")
 def native(runner_cache):
-    return Runner(NATIVE, (str(build_runner(runner_cache)),))
+    binary = build_runner(runner_cache)
+    return Runner(NATIVE, (str(binary),), build=binary.name)
 
 
 class Watched(LocalTransport):
