@@ -250,6 +250,7 @@ def test_a_profile_that_measures_all_rows_says_which_were_lost(workspace, fake, 
     )
 
 
+@pytest.mark.long
 def test_a_build_that_was_killed_again_on_retry_is_not_built_ahead(workspace, fake, killed, ahead):
     two = {"precision": "fp32,int8", "accuracy": "0.1%"}
     profiled(workspace, **two, limit=300)

@@ -306,6 +306,7 @@ def test_what_a_limit_needs_is_asked_for(
         Int8(max_loss=2.0)
 
 
+@pytest.mark.long
 def test_the_cost_is_measured_or_the_reason_is_told(
     workspace: Workspace, int8: DeployedModel, fp32: DeployedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ def channels_last(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_pte(tmp_path_factory.mktemp("served") / "last.pte", size=6, layout=torch.channels_last)
 
 
+@pytest.mark.long
 def test_many_inputs_in_one_process_give_what_one_run_each_gives(channels_last: Path) -> None:
     chance = np.random.default_rng(1)
     for path in (GOLDEN / "small-1.5.1.pte", channels_last):

@@ -163,6 +163,7 @@ def assert_printed(words: list[str], folder: Path, answers: np.ndarray) -> None:
     np.testing.assert_allclose(answers[range(len(answers)), numbers], largest, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 def test_python_program_of_the_page_prints_an_answer_for_each_frame(
     stream: DeployedModel, film: Path, tmp_path: Path
 ) -> None:

@@ -75,7 +75,7 @@ def test_blocks_in_half_precision_are_profiled_there(workspace: Workspace) -> No
     assert (found["ok"], found["failed"]) == (2, 0)
 
 
-@pytest.mark.parametrize("command", ["profile", "bench"])
+@pytest.mark.parametrize("command", [pytest.param("profile", marks=pytest.mark.long), "bench"])
 def test_a_board_without_the_arithmetic_is_refused_in_a_line(
     workspace: Workspace, files: dict[Precision, Path], command: str
 ) -> None:
@@ -90,6 +90,7 @@ def test_a_board_without_the_arithmetic_is_refused_in_a_line(
     assert "--precision int8 or fp32" in line
 
 
+@pytest.mark.long
 def test_that_board_times_the_network_in_single_precision(workspace: Workspace, files: dict[Precision, Path]) -> None:
     words = ("bench", str(files[Precision.FP32]), "--device", OLD, "--samples", "1", "--seconds", "0")
     status, found, said = run(workspace, *words)

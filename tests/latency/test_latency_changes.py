@@ -396,7 +396,9 @@ def honest(rows):
     return LatencyTable(TARGET, Precision.INT8, with_honest_intervals(list(rows)), between_runs=BETWEEN_RUNS)
 
 
-@pytest.mark.parametrize("spread", [0.001, 0.003, 0.006])
+@pytest.mark.parametrize(
+    "spread", [pytest.param(0.001, marks=pytest.mark.long), 0.003, pytest.param(0.006, marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize(("count", "seeds"), [(1, 400), (4, 100), (len(PARTS), 10)])
 def test_published_tables_of_which_nothing_changed_are_consistent_by_95_percent(tmp_path, spread, count, seeds):
     """Each row moves from one hour to the next by what the intervals of both tables allow for."""

@@ -238,7 +238,7 @@ def test_the_sentinel_is_a_few_milliseconds(workspace, local, result):
     assert 1e-4 < measured.stats.median_s < 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_profile_killed_in_the_middle_takes_only_the_session_under_way_again(workspace, result, tmp_path):
     """The real command, killed with SIGKILL once sessions come in, then run again to its end."""
     code = "from hwbench.cli.main import main; main()"

@@ -160,6 +160,7 @@ def test_a_wrong_wheel(made, message, tmp_path):
     assert not list((tmp_path / "wheels").glob("executorch-*-aarch64-*"))
 
 
+@pytest.mark.long
 def test_the_python_runner_needs_nothing_of_ours_there(files, native, tmp_path):
     """In a folder without the package, and with no way to find it."""
     kit = python_kit(sys.executable, tmp_path)

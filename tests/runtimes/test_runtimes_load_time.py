@@ -14,6 +14,7 @@ from hwbench.runtimes.python_runner import RunnerSession
 from hwbench.testing.models import write_eager
 
 
+@pytest.mark.long
 def test_reading_the_input_is_no_part_of_loading_a_file(native, files, tmp_path):
     """The input is a pipe, whose other end waits as long as the runner took until it opened it."""
     pipe = tmp_path / "input.raw"
