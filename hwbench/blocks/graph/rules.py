@@ -214,7 +214,8 @@ class Call:
 
     def require_own_dtype(self) -> None:
         """Refuses a ``dtype`` other than the input's: the rounding of another one shows in double precision."""
-        asked, source = self._arguments.get("dtype"), self.node.all_input_nodes[0].meta.get("val")
+        asked, inputs = self._arguments.get("dtype"), self.node.all_input_nodes
+        source = inputs[0].meta.get("val") if inputs else None
         if asked is not None and isinstance(source, torch.Tensor) and asked != source.dtype:
             self.refuse(f"a result in {asked} is not covered: leave dtype={asked} out, a file computes in one type")
 
