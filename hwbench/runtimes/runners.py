@@ -32,8 +32,8 @@ class Runner:
     """A program that keeps to ``hwbench.runtimes.protocol``. ``kind`` is part of the conditions of every row.
 
     ``libraries`` is the digest of what executes the models, where they were carried to the device; it is, too.
-    ``build`` tells builds of the program apart, where it is not one in Python: the loops of their probes lie at other
-    places, which takes a processor more or less time.
+    ``build`` tells builds of a program of ours apart: the loops of their probes lie at other places, which takes a
+    processor more or less time. Of the Python here, which has no probe, and of programs of the user it is empty.
     """
 
     kind: str
