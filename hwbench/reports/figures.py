@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections.abc import Sequence
@@ -91,8 +92,9 @@ def predicted_measured(groups: Sequence[Group], spread: float | None) -> go.Figu
 
 
 def history(report: StudyReport) -> go.Figure:
-    """Score of each trial, and the best so far."""
-    trials = list(map(report.result.settings.shown, sorted(report.result.history, key=lambda c: c.trial)))
+    """Score of each trial, and the best so far of those within the budget."""
+    in_order = sorted(report.result.history, key=lambda c: c.trial)
+    trials = list(map(report.result.settings.shown, in_order))
     numbers = [c.trial for c in trials]
     figure = blank()
     text = _told(trials)
@@ -100,9 +102,11 @@ def history(report: StudyReport) -> go.Figure:
     figure.add_trace(
         go.Scatter(x=numbers, y=[c.score for c in trials], customdata=text, hovertemplate=TEMPLATE, **shown)
     )
-    best = list(accumulate((c.score for c in trials), max))
-    line = {"color": BLUE, "width": 2, "shape": "hv"}
-    figure.add_trace(go.Scatter(x=numbers, y=best, mode="lines", name="best so far", line=line, hoverinfo="skip"))
+    within = map(report.result.is_within, in_order)
+    best = accumulate((c.score if counts else -math.inf for c, counts in zip(trials, within, strict=True)), max)
+    course = [(number, score) for number, score in zip(numbers, best, strict=True) if score > -math.inf]
+    shown = {"mode": "lines", "name": "best so far", "line": {"color": BLUE, "width": 2, "shape": "hv"}}
+    figure.add_trace(go.Scatter(x=[n for n, _ in course], y=[score for _, score in course], hoverinfo="skip", **shown))
     figure.update_xaxes(title_text="trial (number)")
     figure.update_yaxes(title_text=plain(report.unit))
     return figure

@@ -30,12 +30,14 @@ class Guessing:
         trials_s: Worker time of the trials: the sum of their wall times, several of which may run at a time.
         race_s: Worker time of the trainings of finalists; 0 without a race.
         training_s: Wall time of one training to the end, of the first round of the race; None: none is known.
-        draws: Scores of the study's own uniform draws that have one, in the order of their trials.
-        best: Score of the best trial.
+        draws: Scores of the study's own uniform draws that have one and are predicted within the budget, in the order
+            of their trials.
+        best: Score of the best trial within the budget.
         clock_s: Wall time of the trials, as a clock on the wall has it; None: not stored.
         given_up: Further draws, which a pruner gave up; they count as worse than those with a score.
         among_trials_s: Wall time of such a training as trials ran, which may have had fewer threads than those of the
             race: that of a trial, by its epochs and the size of its clips; None: trials are no trainings.
+        beyond: Further draws with a score, which newer rows of a table put beyond the budget.
     """
 
     trials_s: float
@@ -46,6 +48,7 @@ class Guessing:
     clock_s: float | None = None
     given_up: int = 0
     among_trials_s: float | None = None
+    beyond: int = 0
 
     @classmethod
     def of(cls, result: StoredResult) -> Guessing | None:
@@ -53,16 +56,18 @@ class Guessing:
         if result.course is None or not result.history:
             return None
         drawn = set(result.course.draws)
-        draws = tuple(c.score for c in sorted(result.history, key=lambda c: c.trial) if c.trial in drawn)
+        scored = [c for c in sorted(result.history, key=lambda c: c.trial) if c.trial in drawn]
+        draws = tuple(c.score for c in scored if result.is_predicted_within(c))
         return cls(
             result.course.seconds,
             _race_s(result),
             _training_s(result),
             draws,
-            max(c.score for c in result.history),
+            max((c.score for c in result.history if result.is_within(c)), default=result.best.score),
             result.course.clock_s,
             len(drawn.intersection(result.given_up_trials)),
             _among_trials_s(result),
+            len(scored) - len(draws),
         )
 
     @property
@@ -76,7 +81,7 @@ class Guessing:
 
     @property
     def drawn(self) -> int:
-        """Number of draws, with a score or given up."""
+        """Number of draws within the budget, with a score or given up."""
         return len(self.draws) + self.given_up
 
     @cached_property

@@ -22,6 +22,7 @@ from hwbench.studies.left_out import LeftOut
 from hwbench.studies.race import RaceResult
 from hwbench.studies.settings import Settings, check_name
 from hwbench.studies.space_shares import SpaceShare
+from hwbench.units import milliseconds
 from hwbench.workspace import Workspace
 
 Made = TypeVar("Made")
@@ -42,7 +43,8 @@ _SIZES = ("file_size_bytes", "activation_bytes")
 class StoredResult:
     """What ``hwbench search`` found and stored; ``trials`` counts those without a score, ``history`` has the others.
 
-    ``given_up`` is the number of those without a score that a pruner ended, ``given_up_trials`` are theirs.
+    ``given_up`` is the number of those without a score that a pruner ended, ``given_up_trials`` are theirs, but for
+    those whose networks newer rows of a table put beyond the budget.
     ``unpredicted`` is the number of those with a score whose networks have a block that a table lacked when the search
     ended; 0 where an older version stored the result.
 
@@ -90,6 +92,26 @@ class StoredResult:
     def network_name(self, candidate: Candidate) -> str:
         """What trainings and exports call a network of the study: a model of the user's own as it was named."""
         return self.named.get(candidate.space, candidate.architecture)
+
+    def is_predicted_within(self, candidate: Candidate) -> bool:
+        """Whether a network is within the (largest) budget by the tables with which the search ended.
+
+        Newer rows may have put networks beyond it that earlier trials scored. Predictions are stored to a nanosecond.
+        """
+        settings, times = self.settings, candidate.predicted(self.settings.device)
+        limits = {device: milliseconds(limit / 1e3) for device, limit in settings.budgets_ms.items()}
+        in_time = all(milliseconds(times[device]) <= limit for device, limit in limits.items())
+        return in_time and settings.allows(candidate.sizes)
+
+    def is_measured_within(self, candidate: Candidate, budget_ms: float) -> bool:
+        """Whether a network was measured within a budget on the first device, and within those of all others."""
+        limits = {**self.settings.budgets_ms, self.settings.device: budget_ms}
+        times = candidate.measured(self.settings.device)
+        return all(times.get(device, math.inf) <= limit / 1e3 for device, limit in limits.items())
+
+    def is_within(self, candidate: Candidate) -> bool:
+        """Whether a network is within the (largest) budget: by its prediction, or as it was measured."""
+        return self.is_predicted_within(candidate) or self.is_measured_within(candidate, self.settings.budget_ms)
 
     @property
     def races(self) -> Mapping[float, RaceResult]:
@@ -212,8 +234,9 @@ def _list(values: object, where: str) -> list[Any]:
 
 
 def _trials(values: object) -> tuple[int, ...]:
-    """The numbers of the trials that were given up, of those that tell it."""
+    """The numbers of the trials that were given up and are not beyond the budget, of those that tell it."""
     listed = [one for one in _list(values, "given_up") if isinstance(one, dict) and "trial" in one]
+    listed = [one for one in listed if not one.get("beyond")]
     return tuple(int(_number(one["trial"], "given_up.trial")) for one in listed)
 
 

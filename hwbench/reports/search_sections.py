@@ -126,6 +126,11 @@ def cost(report: StudyReport) -> Iterator[Html]:
     drawn = figures.history(report)
     caption = f"Score of each of {len(result.history)} trials in the order they were run, and the best so far."
     caption += figures.unnamed(result)
+    if beyond := sum(not result.is_within(one) for one in result.history):
+        caption += (
+            f" {beyond} of them {'was' if beyond == 1 else 'were'} beyond the budget by the latency table when the "
+            "search ended, and no best so far."
+        )
     if result.given_up:
         behind = counted(result.given_up, "more network")
         caption += f" {result.settings.pruner} gave up {behind}, behind the others before the end of the training."
@@ -140,8 +145,8 @@ def cost(report: StudyReport) -> Iterator[Html]:
         expected = list(map(report.result.settings.shown_score, guessing.expected))
         drawn = search_figures.random_draws(drawn, expected, guessing.fewest)
         caption += (
-            f" Random: the expected best of as many uniform draws, from the {guessing.drawn} draws of the study; "
-            "more of them would say more."
+            f" Random: the expected best of as many uniform draws, from the {guessing.drawn} draws of the study"
+            f"{' within the budget' if guessing.beyond else ''}; more of them would say more."
         )
         if guessing.given_up:
             caption += (
@@ -228,11 +233,12 @@ def _guessing_words(guessing: Guessing, report: StudyReport) -> Iterator[str]:
 
 def _too_few(guessing: Guessing) -> str:
     """Why nothing is said of what draws come to."""
+    draws = "1 trial was a uniform draw" if guessing.drawn == 1 else f"{guessing.drawn} trials were uniform draws"
+    if guessing.beyond:
+        draws += f" within the budget, and {guessing.beyond} more are beyond it by newer rows of the table"
     if guessing.drawn < FEWEST_DRAWS:
-        return f"{guessing.drawn} trials were uniform draws; {FEWEST_DRAWS} are needed to say what draws come to."
-    return (
-        f"{guessing.drawn} trials were uniform draws, and all of them were given up: what draws come to is not known."
-    )
+        return f"{draws}; {FEWEST_DRAWS} are needed to say what draws come to."
+    return f"{draws}, and all of them were given up: what draws come to is not known."
 
 
 def _answer(best: Candidate, budget_ms: float, result: StoredResult) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from hwbench.reports import commands
@@ -42,13 +41,7 @@ def spaces(report: StudyReport) -> Iterator[Html]:
 
 def _space_row(budget_ms: float, best: Candidate | None, one: SpaceShare, result: StoredResult) -> tuple[str, ...]:
     """A space within a budget, with its best network that was measured within it, and within those of other devices."""
-    limits_ms = {**result.settings.budgets_ms, result.settings.device: budget_ms}
-    times_of = [(c, c.measured(result.settings.device)) for c in result.measured if c.space == one.space]
-    within = [
-        c
-        for c, times in times_of
-        if all(times.get(device, math.inf) <= limit / 1e3 for device, limit in limits_ms.items())
-    ]
+    within = [c for c in result.measured if c.space == one.space and result.is_measured_within(c, budget_ms)]
     own = best if best is not None and best.space == one.space else max(within, key=lambda c: c.score, default=None)
     return (
         f"{budget_ms:g}",

@@ -64,7 +64,7 @@ from hwbench.studies.space_shares import SpaceShare, space_shares
 from hwbench.studies.storage import StudyStorage
 from hwbench.studies.stored_settings import SETTINGS
 from hwbench.studies.time_limit import TimeLimit, TrialClock
-from hwbench.studies.trials import SearchWatch, Trials, given_up, rung_scores, scored_candidates
+from hwbench.studies.trials import GivenUp, SearchWatch, Trials, given_up, rung_scores, scored_candidates
 from hwbench.workspace import Workspace, write_text
 
 # What a study keeps of ``ReferenceNetworks``.
@@ -191,7 +191,7 @@ class Search:
                 self._confirm(scored, len(finished_trials(study)), measure),
                 settings=self.settings.as_kept(study.user_attrs[SETTINGS]),
                 course=SearchCourse.of(study, measure, self.earlier.scores if self.earlier else ()),
-                given_up=tuple(given_up(study)),
+                given_up=tuple(self._given_up(study)),
                 rungs=tuple(rung_scores(study)),
                 cut_rows=cut_rows,
                 named=self.named,
@@ -329,6 +329,12 @@ class Search:
         """The networks that were scored and are beyond the (largest) budget, or a limit of bytes, as of today."""
         limit_s = self.settings.budget_ms / 1e3
         return {c.architecture for c in history if self._worst(c) > limit_s or not self.settings.allows(c.sizes)}
+
+    def _given_up(self, study: Study) -> list[GivenUp]:
+        """What a pruner ended, as of today."""
+        several = given_up(study)
+        lost = self._lost([self._with_predictions(one.candidate) for one in several])
+        return [replace(one, beyond=one.candidate.architecture in lost) for one in several]
 
     def _score_sums(self, make: type[Evaluator], context: Context) -> NetworkSums | None:
         """The scores of all networks, where they are sums; None where they are not."""

@@ -258,15 +258,20 @@ class _TrialsOf(Mapping[int, Trial]):
 
 @dataclass(frozen=True)
 class GivenUp:
-    """A network that was given up: with the score that it had, after so many epochs."""
+    """A network that was given up: with the score that it had, after so many epochs.
+
+    ``beyond``: newer rows of a table put it beyond the budget.
+    """
 
     candidate: Candidate
     epochs: int
+    beyond: bool = False
 
     def to_json(self) -> dict[str, object]:
         """Plain values."""
         one = self.candidate
-        return {"architecture": one.architecture, "score": one.score, "epochs": self.epochs, "trial": one.trial}
+        values = {"architecture": one.architecture, "score": one.score, "epochs": self.epochs, "trial": one.trial}
+        return values | ({"beyond": True} if self.beyond else {})
 
 
 def given_up(study: Study) -> list[GivenUp]:

@@ -323,6 +323,49 @@ def test_where_all_draws_were_given_up_nothing_is_said_of_them(raced, stored, pa
     )
 
 
+def test_networks_that_newer_rows_put_beyond_the_budget_are_neither_draws_nor_the_best(
+    workspace, search_again, stored, parse
+):
+    after = search_again(factor=1.1)
+    stored(lambda values: values["course"].update(draws=list(range(3, 32))))
+    predicted = [c for c in after.history if c.predicted_s <= 4.2e-3]
+    draws = [c.score for c in predicted if c.trial >= 3]
+    known = [*predicted, *(c for c in after.history if c.measured_s is not None and c.measured_s <= 4.2e-3)]
+    beyond = [c for c in after.history if c not in known]
+    best = max(c.score for c in known)
+    assert best < max(c.score for c in beyond)
+    assert 3 < len(draws) < 29
+    shown = parse(page(gather(workspace, "mine")))
+    line, drawn = shown.trace("history", "best so far"), shown.trace("history", "random draws, expected best")
+    assert (line["x"][0], line["y"][-1]) == (min(c.trial for c in known), best)
+    assert drawn["y"] == pytest.approx(list(expected_best(draws)))
+    assert (
+        f"the best of {len(draws)} random networks is expected at {max(draws):.4g}; the search came to {best:.4g},"
+        in (shown.text)
+    )
+    assert f" {len(beyond)} of them were beyond the budget by the latency table when the search ended," in shown.text
+    assert f"from the {len(draws)} draws of the study within the budget;" in shown.text
+
+
+def test_draws_that_newer_rows_put_beyond_the_budget_are_told_where_too_few_are_left(
+    workspace, search_again, stored, parse
+):
+    after = search_again(factor=1.1)
+    drawn = [c.predicted_s <= 4.2e-3 for c in after.history if c.trial in after.course.draws]
+    assert (drawn.count(True), drawn.count(False)) == (1, 4)
+    said = "1 trial was a uniform draw within the budget, and 4 more are beyond it by newer rows of the table; 3 are"
+    assert f"{said} needed to say" in parse(page(gather(workspace, "mine"))).text
+
+    def edit(values):
+        gone = [one for one in values["history"] if one["trial"] in after.course.draws]
+        values["history"] = [one for one in values["history"] if one not in gone]
+        values["given_up"] = [one | {"epochs": 1, "beyond": one["trial"] % 2 == 0} for one in gone]
+
+    stored(edit)
+    given_up = sum(number % 2 for number in after.course.draws)
+    assert gather(workspace, "mine").guessing.drawn == given_up == 3
+
+
 def test_what_is_not_known_is_said(workspace, stored, parse):
     report = gather(workspace, "mine")
     text = parse(page(report)).text

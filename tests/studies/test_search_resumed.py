@@ -15,6 +15,7 @@ from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.api.study_supernet import StudySupernet
 from hwbench.errors import OverBudget
 from hwbench.latency import AdditivePredictor
+from hwbench.reports.result import read_result
 from hwbench.spaces import load_space
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
@@ -230,6 +231,23 @@ def test_where_all_networks_have_a_row_that_is_gone_the_table_is_named(make_sear
     with pytest.raises(OverBudget, match=words):
         again.run(trials=1, measure=1)
     assert again.watch.lost == [1]
+
+
+def test_networks_that_were_given_up_and_are_beyond_the_budget_by_now_are_marked(make_search, slower):
+    def search():
+        search = make_search("rungs", evaluator="curve", budget_s=4.2e-3, pruner="asha", sampler="random")
+        search.losses, search.pruning = Falling(None), Pruning("asha", EPOCHS)
+        return search
+
+    first, again = search().run(trials=24, measure=1), search()
+    again.feasible = slower(again, 1.1)
+    result = again.run(trials=24, measure=1)
+    keys = [Architecture.parse(one.candidate.architecture) for one in result.given_up]
+    assert [one.beyond for one in result.given_up] == [key not in again.feasible for key in keys]
+    assert {one.beyond for one in result.given_up} == {False, True}
+    assert not any(one.beyond for one in first.given_up)
+    kept = tuple(one.candidate.trial for one in result.given_up if not one.beyond)
+    assert read_result(again.workspace, "rungs").given_up_trials == kept
 
 
 def within(search, candidate):
