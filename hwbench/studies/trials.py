@@ -44,7 +44,10 @@ class SearchWatch:
         """
 
     def started(self, trials: int, finished: int, best: float) -> None:
-        """``trials`` are wanted in all, ``finished`` were done by earlier runs, whose ``best`` score may be -inf."""
+        """``trials`` are wanted in all, ``finished`` were done by earlier runs.
+
+        ``best`` is the score of the best of these that is within the budget by now; -inf: none is.
+        """
 
     def expected(self, trials: int) -> None:
         """The time of the study has room for so many trials in all, as far as is known by now."""
@@ -120,8 +123,7 @@ class Trials:
 
         Where it ends with an exception, the trials under way are closed as failed: they run again with the next one.
         """
-        best = max((score for score in self._scores.values() if not math.isnan(score)), default=-math.inf)
-        self.watch.started(total, len(finished_trials(self.study)), best)
+        self.watch.started(total, len(finished_trials(self.study)), self._best())
         try:
             while self._ask(total):
                 for outcome in self.evaluations.outcomes():
@@ -138,6 +140,12 @@ class Trials:
             raise
         if self.clock is not None:
             self.watch.expected(len(finished_trials(self.study)))
+
+    def _best(self) -> float:
+        """The highest score so far of a network that is within the budget by the tables of today; -inf: of none."""
+        scores = {key: score for key, score in self._scores.items() if not math.isnan(score)}
+        within = (score for key, score in scores.items() if Architecture.parse(key) in self.feasible)
+        return max(within, default=-math.inf)
 
     def _ask(self, total: int) -> bool:
         """Assigns networks while there is room for them; False when nothing is left to do."""

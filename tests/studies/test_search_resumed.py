@@ -233,6 +233,21 @@ def test_where_all_networks_have_a_row_that_is_gone_the_table_is_named(make_sear
     assert again.watch.lost == [1]
 
 
+def test_the_best_of_before_is_within_the_budget_of_today(make_search, slower):
+    class Begun(SearchWatch):
+        def started(self, trials, finished, best):
+            self.best = best
+
+    first = make_search(evaluator="deep-and-slow").run(trials=12, measure=1)
+    scores = {Architecture.parse(one.architecture): one.score for one in first.history}
+    for factor in (1.0, 1.1):
+        again = make_search(evaluator="deep-and-slow")
+        again.feasible, again.watch = slower(again, factor), Begun()
+        again.run(trials=12, measure=1)
+        assert again.watch.best == max(score for network, score in scores.items() if network in again.feasible)
+        assert (again.watch.best < max(scores.values())) == (factor > 1)
+
+
 def test_networks_that_were_given_up_and_are_beyond_the_budget_by_now_are_marked(make_search, slower):
     def search():
         search = make_search("rungs", evaluator="curve", budget_s=4.2e-3, pruner="asha", sampler="random")
