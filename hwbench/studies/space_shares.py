@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hwbench.spaces.protocols import NetworkSet
+from hwbench.specs import Architecture
 from hwbench.studies.candidates import Candidate
 
 
@@ -19,7 +20,8 @@ class SpaceShare:
         family: Of its networks.
         feasible: Number of its networks within the budget.
         share: The same as a share of all networks within the budget.
-        trials: Number of its networks within the budget that have a score.
+        trials: Number of its networks within the budget that have a score: of those of ``feasible``, and of those that
+            were measured within it, whatever was predicted.
         score: The highest of these; None without any.
     """
 
@@ -43,17 +45,21 @@ class SpaceShare:
         return cls(str(values["space"]), str(values["family"]), *numbers, score)
 
 
-def space_shares(feasible: NetworkSet, candidates: Iterable[Candidate]) -> tuple[SpaceShare, ...]:
+def space_shares(
+    feasible: NetworkSet, candidates: Sequence[Candidate], measured: Sequence[Candidate] = ()
+) -> tuple[SpaceShare, ...]:
     """The spaces of a union in their order; nothing where there is one.
 
     Args:
-        feasible: The networks within the budget.
-        candidates: What has a score and is within the budget, each network once.
+        feasible: The networks within the budget, as surely as it is asked for.
+        candidates: What has a score; those outside the set do not count.
+        measured: What has a score and was measured within the budget: counts, whether it is in the set or not.
     """
     members, scores = feasible.space.members, dict[str, list[float]]()
     if len(members) == 1:
         return ()
-    for candidate in candidates:
+    within = [one for one in candidates if Architecture.parse(one.architecture) in feasible]
+    for candidate in {one.architecture: one for one in [*within, *measured]}.values():
         scores.setdefault(candidate.space, []).append(candidate.score)
     counts, total = feasible.counts, feasible.count
     return tuple(

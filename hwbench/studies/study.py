@@ -355,7 +355,7 @@ class Search:
         if not wanted[-1][0].within():
             raise over_budget(self.name, self.settings, list(measured.values()), scored)
         points = tuple(
-            self._point(limit_ms, one, confirmation.within(), space_shares(one, _known(confirmation, candidates)))
+            self._point(limit_ms, one, confirmation.within(), space_shares(one, candidates, confirmation.within()))
             for limit_ms, one, (confirmation, candidates) in zip(
                 self.settings.front_ms, self._sets, wanted, strict=True
             )

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import numpy as np
 import optuna
@@ -22,10 +23,12 @@ from hwbench.reports.page import page
 from hwbench.reports.result import read_result
 from hwbench.reports.study import gather
 from hwbench.spaces import SpaceUnion, open_spaces
+from hwbench.spaces.budgets import Budget
 from hwbench.spaces.limits import Limits
 from hwbench.spaces.union import UnionSums, sums_over
 from hwbench.spaces.union_set import UnionSet
 from hwbench.specs import Architecture, Precision, Timing
+from hwbench.studies.candidates import Candidate
 from hwbench.studies.confirmation import Confirmation
 from hwbench.studies.evaluators.base import Context
 from hwbench.studies.evaluators.entropy import Entropy
@@ -89,12 +92,8 @@ def workspace(made, tmp_path, monkeypatch):
         def measure(workloads):
             timing = Timing(min_rounds=3, max_rounds=4)
             with MeasurementStore(workspace.store) as store:
-                conditions = {"device": target.device}
-                return (
-                    Campaign(store, target, conditions, device.build, device.measure, timing)
-                    .run(workloads)
-                    .measurements
-                )
+                campaign = Campaign(store, target, {"device": target.device}, device.build, device.measure, timing)
+                return campaign.run(workloads).measurements
 
         return measure
 
@@ -125,8 +124,6 @@ def predicted(union, sums):
 
 @pytest.fixture
 def feasible(union, sums):
-    from hwbench.spaces.budgets import Budget
-
     return UnionSet(union, [Limits((Budget("latency", 0.3e-3, one),)) for one in sums.members])
 
 
@@ -273,6 +270,25 @@ def test_a_front_says_who_won_at_which_budget(workspace, predicted, union):
     assert list(result.to_frame()["space"]) == list(frame["space"])
 
 
+def test_scores_of_a_space_are_of_networks_within_as_surely_as_asked_for(workspace, made, union, predicted):
+    asked = {"budget": "0.12ms,0.162ms,0.3ms", "confidence": 0.999, "evaluator": "entropy", "sampler": "random"}
+    result, surely = ask(workspace, trials=60, measure=1, **asked), {}
+    for one in union.members:
+        table = with_own_networks(made[2]["local"], list(one.parts(INT8, num_classes=CLASSES)), one.size())
+        margin = AdditivePredictor.fit(table, moment=datetime.now(UTC)).margin(0.999)
+        surely |= {network.key: margin * predicted[network] for network in one.architectures()}
+    for point in result.front:
+        times = surely | {c.architecture: min(c.measured_s, surely[c.architecture]) for c in result.measured}
+        within = {key for key, seconds in times.items() if seconds <= point.budget_ms / 1e3}
+        for one in point.spaces:
+            scores = [c.score for c in result.history if c.architecture in within and c.space == one.space]
+            assert (one.trials, one.score) == (len(scores), max(scores, default=None))
+    (small, _), (_, middle), _ = (point.spaces for point in result.front)
+    assert (small.trials, small.score) == (small.feasible + 1, result.front[0].best.score)  # one more was measured
+    assert (middle.feasible, middle.trials, middle.score) == (0, 0, None)
+    assert any(one.space == R2PLUS1D and one.predicted_s <= 0.162e-3 for one in result.history)
+
+
 def test_where_no_space_has_a_network_the_nearest_budget_is_enough(workspace, capsys, predicted):
     status, out, err = typed(capsys, "--space", BOTH, "--budget", "10us")
     assert (status, out) == (4, "")
@@ -383,8 +399,6 @@ def test_thompson_finds_the_best_space_of_an_additive_score(feasible):
 
 def test_errors_of_predictions_are_learned_by_space():
     """One space takes a fifth longer than predicted: that says nothing of the other."""
-    from hwbench.studies.candidates import Candidate
-
     spread = {"a": 1.03, "b": 1.05}
     confirmation = Confirmation(lambda w: [], lambda key: None, 1.0, spread, 2)
     for number in range(6):
