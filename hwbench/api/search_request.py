@@ -85,8 +85,9 @@ class SearchRequest:
     startup: int | None = option(
         default=None,
         min=0,
-        help="Uniform draws before the sampler takes over; default: 12, at most half of the trials; half as many with "
-        "trainings on other data.",
+        help="Trials before the sampler takes over, uniform draws; default: 12, at most half of the trials; half as "
+        "many with trainings on other data. Networks that are tried first count among them: with entropy some six "
+        "optima.",
     )
     pruner: str | None = option(
         default=None,

@@ -21,7 +21,7 @@ _STARTUP = "startup"
 _CLOCK = "clock_s"
 _TRIALS = "trials"
 _WHOLE = "whole_s"
-# Uniform draws before the sampler takes over, unless the study is shorter than twice that.
+# Trials before the sampler takes over, unless the study is shorter than twice that.
 _DRAWS_BEFORE = 12
 # Earlier versions kept, of each run that began with draws, the trials before it, and up to how many it drew.
 _DRAWN = "drawn"
@@ -38,7 +38,8 @@ class SearchCourse:
             the clock was set back in counts as none.
         draws: Numbers of the trials that were drawn uniformly from the networks within the budget.
         measure: How many of the best networks were asked to be measured for each budget; None: not stored.
-        startup: Uniform draws before the sampler takes over, where the number of trials does not say it; else None.
+        startup: Trials before the sampler takes over, uniform draws but for networks that are tried first, where the
+            number of trials does not say it; else None.
         clock_s: Wall time of the trials: seconds in which at least one of them ran; None: not stored.
         trials: How many were asked for, by the command that asked for most: those that took the place of networks that
             newer rows put beyond the budget come on top; None: not stored.
@@ -88,7 +89,9 @@ class SearchCourse:
 
 
 def startup_draws(trials: int, earlier: EarlierTrainings | None = None) -> int:
-    """Uniform draws before the sampler takes over in a study of so many trials: fewer where it begins from others.
+    """Trials before the sampler takes over in a study of so many trials: fewer where it begins from others.
+
+    They are uniform draws, but for the networks that the study tries first.
 
     Where there are trainings on other data, half of them show how far these hold (experiment 036).
     """
@@ -99,7 +102,7 @@ def startup_draws(trials: int, earlier: EarlierTrainings | None = None) -> int:
 
 
 def keep_startup(study: Study, startup: int) -> None:
-    """Keeps with a study how many draws there are before its sampler takes over: it goes on with as many."""
+    """Keeps with a study how many trials there are before its sampler takes over: it goes on with as many."""
     study.set_user_attr(_STARTUP, startup)
 
 

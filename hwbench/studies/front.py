@@ -66,7 +66,7 @@ class FrontSampler(BaseSampler):
         sets: The networks within each budget, ascending.
         base: What proposes networks (``hwbench.studies.sampler``).
         seed: Of the study.
-        startup: Draws of all budgets together, before the sampler takes over.
+        startup: Trials of all budgets together before the sampler takes over: draws, but for those that were queued.
         known: What is learned from as well.
     """
 

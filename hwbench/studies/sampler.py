@@ -66,9 +66,10 @@ samplers.register("thompson")(Thompson)
 class FeasibleSampler(BaseSampler):
     """Samples whole networks, each within the budget and, as long as there are any, each a new one.
 
-    The first ``startup`` trials are exact uniform draws. After them ``Thompson`` proposes a network of the feasible
-    set, or a wrapped Optuna sampler proposes one that is repaired into the nearest network within the budget; the
-    repaired network is what is evaluated and what the sampler learns from. In place of a network that the study has
+    The first ``startup`` trials are exact uniform draws, but for those that were queued, which count among them. After
+    them ``Thompson`` proposes a network of the feasible set, or a wrapped Optuna sampler proposes one that is repaired
+    into the nearest network within the budget; the repaired network is what is evaluated and what the sampler learns
+    from. In place of a network that the study has
     seen ``Thompson`` proposes another; of a wrapped sampler one near to its proposal is taken, for it may propose the
     same again and again (the optimum of an acquisition function that knows no budget). In the end one is drawn.
 

@@ -102,7 +102,8 @@ class Search:
         storage: Where trials are kept; None: in the folder of the study.
         pruning: How networks are given up that are behind; None: none is.
         time_limit: Ends the trials before their number is reached; None: nothing does.
-        startup: Uniform draws before the sampler takes over; None: as many as the study has kept, or by its trials.
+        startup: Trials before the sampler takes over, uniform draws but for networks that are tried first; None: as
+            many as the study has kept, or by its trials.
         spread: Factor of the prediction interval, by space where there are several.
         measure: Measures the candidates on the device.
         trainer: Short training, for evaluators that train.

@@ -3,12 +3,14 @@ import pickle
 import statistics
 import time
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
 
+from hwbench.cli.main import main
 from hwbench.errors import InvalidValue
 from hwbench.spaces import SpaceUnion, read_space
 from hwbench.spaces.budgets import Budget
@@ -16,8 +18,12 @@ from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.joint import JointSet
 from hwbench.spaces.limits import Limits
 from hwbench.spaces.sums import SpaceSums
+from hwbench.spaces.union import sums_over
 from hwbench.spaces.union_set import UnionSet
+from hwbench.studies.evaluators.base import Context
+from hwbench.studies.evaluators.entropy import Entropy
 from hwbench.studies.fidelities import ScoreObservation
+from hwbench.studies.first_networks import first_networks
 from hwbench.studies.posterior import Posterior
 from hwbench.studies.sampler import _RUNGS, FeasibleSampler, _spread, samplers
 from hwbench.studies.thompson import Thompson
@@ -124,6 +130,29 @@ def test_proposals_use_what_was_learned(make_search):
     learned = Counter(a[wanted] for a in run(feasible, samplers.get("tpe"), 50, startup=10, value=value)[25:])
     drawn = Counter(a[wanted] for a in run(feasible, None, 50, value=value)[25:])
     assert learned["4"] > drawn["4"] + 5
+
+
+def test_networks_that_are_tried_first_count_among_the_trials_before_the_sampler(make_search, capsys):
+    def draws(startup, evaluator):
+        search = make_search(f"{evaluator}-{startup}", budget_s=8e-3, sampler="thompson", evaluator=evaluator)
+        return replace(search, startup=startup).run(trials=20, measure=1).course.draws
+
+    assert draws(9, "deep-and-slow") == tuple(range(9))
+    optima = len(first_of_entropy(make_search))
+    assert 3 < optima <= 6
+    assert draws(9, "entropy") == tuple(range(optima, 9))
+    assert draws(optima, "entropy") == ()
+    with pytest.raises(SystemExit):
+        main(["search", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "Trials before the sampler takes over, uniform draws; default: 12" in told
+    assert "Networks that are tried first count among them" in told
+
+
+def first_of_entropy(make_search):
+    search = make_search(budget_s=8e-3, evaluator="entropy")
+    scores = sums_over(search.feasible.space, Entropy(Context(0, lambda count: [])).block_score, num_classes=8)
+    return first_networks([search.feasible], search.settings, scores)
 
 
 def test_draws_at_the_start_are_parents_of_nsga2(feasible):
