@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from hwbench import lookup
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.models import card_name, checkpoint_file, resolve_model
-from hwbench.api.reading import RGB, check_modality, clip_of, reading_of
+from hwbench.api.reading import DECODER, RGB, check_modality, clip_of, reading_of
 from hwbench.api.resources import resources_for
 from hwbench.api.starting_weights import GivenWeights, own_normalisation
+from hwbench.api.train_request import RAISE
 from hwbench.api.train_request import TrainRequest as TrainRequest
 from hwbench.api.zoo import PUBLISHED, published_weights
 from hwbench.errors import InvalidValue, WorkspaceError
@@ -189,7 +190,7 @@ def _train(
     if result.finished_before:
         listener.say(f"{result.checkpoint}: was finished before; this is the stored result (start over with --fresh)")
         if trained.other_validation:
-            listener.say(_other_validation(trained.checkpoint, data))
+            listener.say(_other_validation(trained.checkpoint, data, request))
     say_unreadable(listener, trained.checkpoint.unreadable)
     return result
 
@@ -360,14 +361,32 @@ def say_unreadable(listener: Listener, causes: Mapping[str, str]) -> None:
         )
 
 
-def _other_validation(checkpoint: Checkpoint, data: str) -> str:
+def _other_validation(checkpoint: Checkpoint, data: str, request: TrainRequest) -> str:
     """What is said of a stored result where the validation videos of the data, or their labels, have changed."""
-    recipe, path = checkpoint.recipe, shlex.quote(str(checkpoint.path))
-    views = f"--clips {recipe.test_clips} --crops {recipe.test_crops}"
+    recipe = checkpoint.recipe
+    words = [str(checkpoint.path), "--data", data]
+    words += ["--clips", str(recipe.test_clips), "--crops", str(recipe.test_crops)]
+    words += [] if request.on_error == RAISE else ["--on-error", request.on_error]
+    words += [] if request.decoder == DECODER else ["--decoder", request.decoder]
+    words += [word for name in _own_model(checkpoint.network) for word in ("--made-by", name)]
     return (
         f"{checkpoint.path}: it was validated on other videos or labels than {data} has now; score it anew: "
-        f"hwbench test {path} --data {shlex.quote(data)} {views}"
+        f"hwbench test {shlex.join(words)}"
     )
+
+
+def _own_model(network: Network) -> list[str]:
+    """What --made-by takes of a network that a user's function makes; empty for blocks of a space."""
+    from hwbench.specs.kinds.by_hand import is_by_hand, model_of
+    from hwbench.specs.model_name import ModelName, named_models
+
+    labels = [model_of(block) for block in network.blocks if is_by_hand(block)]
+    if not labels:
+        return []
+    names = [name for name, _ in named_models(labels)]
+    # Of one function with several clips, the name with the clip that the network has.
+    names.sort(key=lambda name: ModelName.parse(name).input not in (None, network.input))
+    return [*names, "package.module:function"][:1]  # a stored result is given back also where no name was given
 
 
 def _recipe(request: TrainRequest, tuning: FineTuning | None) -> Recipe:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,7 @@ from hwbench.errors import (
 from hwbench.interpreter import python_environment
 from hwbench.models import by_hand
 from hwbench.models.hand_weights import HandWeights
-from hwbench.specs import TensorSpec
+from hwbench.specs import TensorSpec, model_name
 from hwbench.testing.listeners import Keeper
 from hwbench.training import FineTuning, Resources, TrainingProgress, load_checkpoint, save_checkpoint
 from hwbench.training.quantized import Quantization
@@ -128,6 +129,49 @@ def test_a_finished_run_whose_validation_labels_were_corrected_says_so(
     silent = Keeper()
     assert hwbench.train(request, silent, workspace=workspace).finished_before
     assert len(silent.lines) == 1
+
+
+@pytest.mark.parametrize(("own_model", "qat"), [(False, False), (True, False), (True, True)])
+def test_what_scores_a_finished_run_anew_has_the_options_that_it_needs(
+    workspace: Workspace,
+    own: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    own_model: bool,
+    qat: bool,
+) -> None:
+    data = tmp_path / "own data"
+    for side in ("train", "val"):
+        for name in ("grow", "shrink"):
+            shutil.copytree(workspace.root / VIDEOS / side / name, data / side / name)
+    (data / "val" / "grow" / "junk.mp4").write_bytes(b"junk")
+    model = f"{own}:network@1x3x4x16x16" if own_model else NETWORK
+    policy = "replace" if qat else "skip"
+    request = replace(
+        REQUEST, architecture=model, data=str(data), epochs=1, batch_size=4, on_error=policy, out=tmp_path / "a run"
+    )
+    first = hwbench.train(request, workspace=workspace)
+    if qat:
+        made_by = f"{own}:normalised, {model}"
+        request = replace(
+            request, architecture=str(first.checkpoint), qat=True, made_by=made_by, data=None, out=tmp_path / "tuned"
+        )
+        first = hwbench.train(request, workspace=workspace)
+    shutil.copy(next((data / "train" / "grow").glob("*.mp4")), data / "val" / "grow" / "more.mp4")
+    heard = Keeper()
+    assert hwbench.train(request, heard, workspace=workspace).to_json() == first.to_json()
+    advice = next(line for line in heard.lines if "score it anew" in line)
+    argv = shlex.split(advice.partition("hwbench ")[2])
+    assert argv[-2:] == (["--made-by", model] if own_model else ["--on-error", policy])
+    if own_model:
+        monkeypatch.setattr(by_hand, "_loaded", {})  # as in another process, which was told no name
+    values, _ = printed(capfd, *argv, "--threads", "1", "--workers", "0")
+    assert (values["videos"], len(values["unreadable"])) == (3, 1)
+    if qat:
+        monkeypatch.setattr(model_name, "_named", {})
+        hwbench.train(replace(request, made_by=None), heard, workspace=workspace)
+        assert heard.lines[-2].endswith(" --made-by package.module:function")
 
 
 @pytest.mark.parametrize("fresh", [False, True])
