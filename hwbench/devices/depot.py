@@ -23,7 +23,7 @@ from hwbench.devices.base import MOST_PULL_BYTES, Address, CommandResult
 from hwbench.devices.device_text import number
 from hwbench.devices.link import Link
 from hwbench.devices.supervisor import plain
-from hwbench.devices.work_folder import CLEAR, HOLD_S, LIST, PREPARE, REFRESH, REFRESH_S
+from hwbench.devices.work_folder import CLEAR, FREE, HOLD_S, LIST, PREPARE, REFRESH, REFRESH_S
 from hwbench.errors import DeviceError, DeviceLost, InvalidValue, WorkspaceError
 from hwbench.printable import printable
 from hwbench.workspace import temporary_beside, writing
@@ -174,6 +174,7 @@ class Depot:
         self._script = script
         self._most_bytes = most_bytes
         self._work: str | None = None
+        self._begun: str | None = None  # the work folder that holds files of ours, also from before a connection ended
         self._signed = 0.0
         self._there: dict[tuple[str, str], str] = {}  # name in files, mode -> path
         self._digests: dict[tuple[str, int, int, int], str] = {}
@@ -195,7 +196,7 @@ class Depot:
             result = self._script(PREPARE, self._address.work_dir, self._owner)
             if not result.ok:
                 raise self._refused(self._address.work_dir, result.stderr)
-            self._work = _real_path(result.stdout, self._address)
+            self._work = self._begun = _real_path(result.stdout, self._address)
         return self._work
 
     def forget(self) -> None:
@@ -209,8 +210,8 @@ class Depot:
 
     def clear(self) -> None:
         """Removes this client's temporary files."""
-        if self._work is not None:
-            self._script(CLEAR, self._work, self._owner)
+        if self._begun is not None:
+            self._script(CLEAR, self._begun, self._owner)
 
     def text(self, content: str) -> str:
         """Brings a text there, for a command that removes it; returns its path."""
@@ -290,7 +291,10 @@ class Depot:
             arguments = [argument for file in files for argument in file.arguments]
             limit_s = SCRIPT_S + self._hash_s(files)
             uses = f"{work}/live/{self._owner}.uses"
-            result = self._script(_SAME, uses, name, where, part, *arguments, timeout_s=limit_s)
+            look = _SAME, uses, name, where, part, *arguments
+            result = self._script(*look, timeout_s=limit_s)
+            if result.status not in (0, 3) and self._freed(self._refused(part, result.stderr)):
+                result = self._script(*look, timeout_s=limit_s)
             if result.status == 3:
                 self._make_room(sum(file.size for file in files))
                 source = part if folder else f"{part}/{name}"
@@ -323,7 +327,7 @@ class Depot:
             raise
         except DeviceError as error:
             refused = self._why(target, size, error)
-            if not any(reason in str(refused) for reason in _FULL) or not self._prune(0):
+            if not self._freed(refused):
                 raise refused from error
             try:
                 self._link.put(source, target)
@@ -349,7 +353,8 @@ class Depot:
             return DeviceError(f"{device}: {path} cannot be written: {plain(said[-300:].encode(errors='replace'))}")
         mend = f"name another folder there: work_dir = ... in {self._file_of_device}"
         if reason in _FULL:
-            mend = f"free some there, for example: rm -r {self._work or self._address.work_dir}/files; or {mend}"
+            work = self._work or self._address.work_dir
+            mend = f"free some there, for example: rm -r {work}/files {work}/tmp; or {mend}"
         return DeviceError(f"{device}: {path} cannot be written: {reason}; {mend}")
 
     def _mended(self, path: str, word: str, name: str) -> str:
@@ -401,6 +406,13 @@ class Depot:
             self._script(_REMOVE, f"{self._work}/files", *removed)
         self._held_bytes = held - sum(removed.values())
         return sum(removed.values())
+
+    def _freed(self, refused: DeviceError) -> bool:
+        """Whether something was refused for want of room, and nobody needed some of what lies there: it is removed."""
+        if not any(reason in str(refused) for reason in _FULL):
+            return False
+        broken_off = number(self._script(FREE, self.prepare(), self._owner).stdout)
+        return self._prune(0) + broken_off > 0
 
     def _hash_s(self, files: Sequence[_File]) -> float:
         """What a device may need to hash so much."""

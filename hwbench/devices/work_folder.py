@@ -12,11 +12,14 @@ from __future__ import annotations
 from hwbench.devices.supervisor import HERE
 
 MARK = ".hwbench-work-folder"
-# What a client that was killed has left over is kept for so long; its session may be looked at.
+# What a client that was killed has left over is kept for so long; its session may be looked at. Of a file that was on
+# its way when the connection ended there is nothing to look at: it goes after HOLD_S, or where it is in the way.
 LEFT_S = 6 * 86400
 # A client that uses the folder stamps again after REFRESH_S. What it uses is held for HOLD_S after its stamp; one that
 # was silent for half of that looks again what lies there.
 REFRESH_S, HOLD_S = 600, 3600
+# A file on its way that is as long as it was so many seconds before is not on its way any more.
+STILL_S = 3
 
 # The path that a device file names, without a slash at its end, which would lead through a symbolic link.
 PLACE = r"""
@@ -76,15 +79,48 @@ running() {
 """
 )
 
+# Where no room is left for our files: removes those of others that are on their way and do not grow, and counts them.
+# A link that is stalled looks the same, and sends again what was removed; so the folder of such files stays, empty.
+_BROKEN_OFF = (
+    rf"""
+still={STILL_S}
+"""
+    + r"""
+emptied() { rm -rf "$1" && mkdir "$1"; }
+broken_off() {
+  set --
+  for path in tmp/*/part.*; do
+    name=${path#tmp/}
+    name=${name%%/*}
+    hex "$name" 16 && [ "$name" != "$own" ] && ! [ -L "tmp/$name" ] && [ -O "tmp/$name" ] || continue
+    [ -d "$path" ] && ! [ -L "$path" ] && [ "$(ls -A "$path")" ] || continue
+    running "$name" && continue
+    age "$name"
+    # Another machine looks after what its clients send.
+    [ "$since" ] && [ "$was" != "$boot" ] && [ "$host" != "$node" ] && continue
+    set -- "$@" "$path" "$(ls -lnA "$path")"
+  done
+  gone=0
+  [ $# -gt 0 ] && sleep $still
+  while [ $# -gt 0 ]; do
+    [ "$(ls -lnA "$1")" = "$2" ] && emptied "$1" && gone=$((gone+1))
+    shift 2
+  done
+}
+"""
+)
+
 # Arguments: work folder as the device file names it, our name. Prints its real path. What is refused, and why, is the
 # last line of stderr: "hwbench:", a word, a name.
 PREPARE = (
     PLACE
     + OURS
     + _AGES
+    + _BROKEN_OFF
     + rf"""
 mark={MARK}
 left={LEFT_S}
+hold={HOLD_S}
 """
     + r"""
 refuse() { echo "hwbench: $*" >&2; exit 5; }
@@ -144,10 +180,13 @@ for path in tmp/*; do
   running "$name" && continue
   age "$name"
   if ! [ "$age" ]; then sign "$name"
-  elif [ "$age" -gt $left ]; then rm -rf "$path" "live/$name" "live/$name.uses"; fi
+  elif [ "$age" -gt $left ]; then rm -rf "$path" "live/$name" "live/$name.uses"
+  elif [ "$age" -gt $hold ]; then
+    for part in "$path"/part.*; do [ -d "$part" ] && [ "$(ls -A "$part")" ] && emptied "$part"; done
+  fi
 done
 rm -rf "tmp/$own" "live/$own.uses"
-mkdir "tmp/$own" || exit 1
+mkdir "tmp/$own" 2>/dev/null || { broken_off; mkdir "tmp/$own"; } || exit 1
 sign "$own"
 echo "$work"
 """
@@ -189,6 +228,20 @@ for uses in live/*.uses; do
   if ! [ "$age" ] || [ "$age" -le $hold ] || running "$name"; then cat "$uses"; fi
 done
 exit 0
+"""
+)
+
+# Arguments: work folder, our name. Prints how many uploads of others were removed that had broken off.
+FREE = (
+    OURS
+    + _AGES
+    + _BROKEN_OFF
+    + r"""
+cd "$1" || exit 1
+own=$2
+clock
+broken_off
+echo "$gone"
 """
 )
 

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -200,6 +201,22 @@ def test_a_full_disk(link, phone, tmp_path):
     finally:
         phone.free_disk()
     link.put(tmp_path / "source", "/data/local/tmp/it")
+
+
+def test_an_upload_that_broke_off_makes_room_for_the_next(transport, phone, tmp_path):
+    if phone.machine.disk is None:
+        pytest.skip("filling a lab device's disk needs the right to mount: run as root")
+    (tmp_path / "source").write_bytes(os.urandom(2 * MEGA))
+    part = f"{Path(transport.temporary('x')).parents[1]}/0123456789abcdef/part.1"
+    planted = f"mkdir -p {part} && dd if=/dev/zero of={part}/it bs=4096 count=1024"
+    assert transport.run(["sh", "-c", planted], timeout_s=60).ok
+    phone.fill_disk(MEGA // 2)
+    try:
+        there = transport.push(tmp_path / "source")
+        size = transport.run(["sh", "-c", f"wc -c < {there}; ls {part}"], timeout_s=20)
+        assert size.stdout.split() == [str(2 * MEGA)]
+    finally:
+        phone.free_disk()
 
 
 def test_files_that_are_not_there(link, tmp_path):

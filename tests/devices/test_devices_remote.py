@@ -359,7 +359,7 @@ def test_a_full_disk_is_one_error_with_the_path_and_what_mends_it(tmp_path, work
     (tmp_path / "full").touch()
     with opened(link, work) as transport:
         with pytest.raises(
-            DeviceError, match=r"'board': /.*no space is left; .*rm -r /.*/device/files.*work_dir"
+            DeviceError, match=r"'board': /.*no space is left; .*rm -r /.*/device/files /.*/device/tmp; .*work_dir"
         ) as caught:
             transport.push(model(tmp_path / "a"))
         assert not isinstance(caught.value, DeviceLost)
@@ -498,6 +498,18 @@ def test_a_lost_connection_costs_the_command_and_the_next_call_connects(tmp_path
         with pytest.raises(DeviceLost):
             transport.run(["true"], timeout_s=20)
         assert transport.run(["true"], timeout_s=20).ok
+
+
+def test_what_was_used_before_a_lost_connection_is_cleared_after_it(tmp_path, work, link):
+    with opened(link, work) as transport:
+        there = Path(transport.push(model(tmp_path / "a")))
+        Path(transport.temporary("output")).write_text("x")
+        link.cut()
+        with pytest.raises(DeviceLost):
+            transport.run(["true"], timeout_s=20)
+        assert transport.run(["true"], timeout_s=20).ok
+    assert [list((work / folder).iterdir()) for folder in ("tmp", "live")] == [[], []]
+    assert there.exists()
 
 
 def test_connecting_again_is_given_up(work, link):

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,8 @@ from waiting import alive, wait_for
 from hwbench.devices import depot
 from hwbench.devices.base import Address
 from hwbench.devices.remote import RemoteTransport
-from hwbench.devices.work_folder import LEFT_S, MARK, PLACE, PREPARE
-from hwbench.errors import DeviceError
+from hwbench.devices.work_folder import FREE, HOLD_S, LEFT_S, MARK, PLACE, PREPARE, STILL_S
+from hwbench.errors import DeviceError, DeviceLost
 from hwbench.testing.links import ShellLink
 
 SHELLS = {"dash": ["dash"], "bash": ["bash"], "busybox": ["busybox", "sh"], "mksh": ["mksh"]}
@@ -391,6 +392,108 @@ def test_19_06_closing_leaves_no_stamp(open_folder, work, tmp_path):
     transport.close()
     assert list((work / "live").iterdir()) == []
     assert list((work / "tmp").iterdir()) == []
+
+
+# Uploads that broke off.
+
+
+class CutLink(ShellLink):
+    """A link that ends while it carries a file."""
+
+    def put(self, source, target):
+        Path(target).write_bytes(source.read_bytes()[:-1])
+        self.cut()
+        raise DeviceLost("the shell link was cut")
+
+
+def broken_off(work, source):
+    """What an upload leaves there whose connection was cut; its folder."""
+    before = set(work.glob("tmp/*/part.*"))
+    link = CutLink()
+    with RemoteTransport(link, Address("board", work_dir=str(work))) as transport, pytest.raises(DeviceLost):
+        transport.push(source)
+    link.close()
+    (part,) = {*work.glob("tmp/*/part.*")} - before
+    assert len(list(part.iterdir())) == 1
+    return part
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder on a disk of 2 MiB."""
+    disk = made(tmp_path / "disk")
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "none", disk], check=False)
+    if mounted.returncode:
+        pytest.skip("needs to be root, to mount a small disk")
+    yield disk / "work"
+    subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_uploads_that_broke_off_make_room_for_the_next(open_folder, small_disk, tmp_path, monkeypatch):
+    monkeypatch.setattr(depot, "FREE", FREE.replace(f"still={STILL_S}\n", "still=1\n"))
+    source = model(tmp_path / "a", os.urandom(400 << 10))
+    gone = [broken_off(small_disk, source) for _ in range(2)]
+    watched, elsewhere, grows = (broken_off(small_disk, model(tmp_path / "b", bytes(200 << 10))) for _ in range(3))
+    # Whose record is beside it, and of a machine that has the folder over a network.
+    (small_disk / "run" / f"{watched.parent.name}.1").write_text("x\n")
+    stamp = f"{uptime()} 00000000-1111-2222-3333-444444444444 another-board\n"
+    (small_disk / "live" / elsewhere.parent.name).write_text(stamp)
+    (gone[0].parent / "output.raw").write_text("x")
+    code = "import sys, time\nwhile True: open(sys.argv[1], 'ab').write(b'x'); time.sleep(0.1)"
+    with subprocess.Popen([sys.executable, "-c", code, str(next(grows.iterdir()))]) as upload:
+        transport = open_folder(small_disk)
+        try:
+            there = Path(transport.push(model(tmp_path / "c", os.urandom(900 << 10))))
+        finally:
+            upload.kill()
+    assert there.stat().st_size == 900 << 10
+    assert [list(part.iterdir()) for part in gone] == [[], []]
+    assert all(list(part.iterdir()) for part in (watched, elsewhere, grows))
+    assert (gone[0].parent / "output.raw").exists()
+
+
+def test_where_no_room_can_be_made_what_is_told_to_be_removed_makes_it(open_folder, small_disk, tmp_path):
+    source = model(tmp_path / "a", os.urandom(900 << 10))
+    for _ in range(2):
+        part = broken_off(small_disk, source)
+        (small_disk / "run" / f"{part.parent.name}.1").write_text("x\n")
+    with pytest.raises(DeviceError, match="no space is left; free some there") as caught:
+        open_folder(small_disk).push(source)
+    advice = re.search("for example: (.*); or ", str(caught.value))
+    subprocess.run(["sh", "-c", advice[1]], check=True)
+    assert Path(open_folder(small_disk).push(source)).stat().st_size == 900 << 10
+
+
+def test_an_upload_that_broke_off_long_ago_is_removed(open_folder, work, tmp_path, monkeypatch):
+    monkeypatch.setattr(depot, "PREPARE", PREPARE.replace(f"hold={HOLD_S}\n", "hold=100\n"))
+    if uptime() < 1100:
+        pytest.skip("needs a machine that was started twenty minutes ago")
+    old, new = (broken_off(work, model(tmp_path / "a")) for _ in range(2))
+    (old.parent / "output.raw").write_text("x")
+    (work / "live" / old.parent.name).write_text(f"{uptime() - 1000} {BOOT} {NODE}\n")
+    open_folder(work).temporary("x")
+    assert sorted(path.name for path in old.parent.iterdir()) == ["output.raw", "part.1"]
+    assert list(old.iterdir()) == []
+    assert list(new.iterdir())
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_file_that_was_taken_for_broken_off_is_sent_again(open_folder, work, tmp_path, several):
+    other = open_folder(work)
+    other.temporary("x")
+
+    class Stalled(ShellLink):
+        def put(self, source, target):
+            super().put(source, target)
+            if len(self.puts) == 1:
+                removed = other._script(FREE.replace(f"still={STILL_S}\n", "still=0\n"), str(work), other._owner)
+                assert removed.stdout == "1\n"
+
+    link, source = Stalled(), model(tmp_path / "a")
+    with RemoteTransport(link, Address("board", work_dir=str(work))) as transport:
+        there = Path(transport.push_all([source]) if several else transport.push(source))
+    assert (there / source.name if several else there).read_bytes() == source.read_bytes()
+    assert len(link.puts) == 2
 
 
 def test_19_06_two_clients_at_once_make_one_folder(work):
