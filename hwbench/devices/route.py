@@ -6,31 +6,25 @@ the configuration refers to it, such as ``%p`` in ProxyCommand.
 
 from __future__ import annotations
 
-import contextlib
 import getpass
-import glob
 import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 from hwbench.devices.base import Address
 from hwbench.devices.known_hosts import SSH_PORT, host_name
-from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.devices.ssh_config import SshConfig
+from hwbench.errors import InvalidValue
 from hwbench.user_folders import with_home
-
-if TYPE_CHECKING:
-    import paramiko
 
 DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
 # A chain of hosts that name each other as their jump host has no end.
 MOST_HOPS = 8
-# A configuration that includes itself has no end either; OpenSSH has the same limit.
-MOST_INCLUDES = 16
 _HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")
 _TOKEN = re.compile(r"%(.?)", re.DOTALL)
@@ -79,7 +73,7 @@ def route(address: Address) -> tuple[Hop, ...]:
         InvalidValue: The device is to be used as root, and its file does not say so; a chain of jump hosts has no end;
             the user of this process has no name, or no home.
     """
-    config = _Config(_home() / ".ssh" / "config")
+    config = SshConfig(_home() / ".ssh" / "config")
     options = address.options
     host = _checked(str(options["host"]), _HOST, "host", address)
     said = config.lookup(host, _own(address, options.get("user"), options.get("port")))
@@ -115,7 +109,7 @@ def own_known_hosts(address: Address) -> Path | None:
     return address.workspace.root / "profiles" / address.name / "known_hosts"
 
 
-def _jumps(text: str, config: _Config, address: Address, left: int) -> Iterator[Hop]:
+def _jumps(text: str, config: SshConfig, address: Address, left: int) -> Iterator[Hop]:
     """The hops of a list ``[user@]host[:port],...``, each with the jump hosts of its own."""
     if text.lower() in ("", "none"):
         return
@@ -206,79 +200,3 @@ def _host_and_port(text: str) -> tuple[str, str]:
         return host, port.removeprefix(":")
     host, _, port = text.partition(":")
     return host, port
-
-
-class _Config:
-    """``~/.ssh/config``, or nothing where there is none."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._text = ""
-        with self._reading():
-            self._text = "\n".join(_config_lines(path, MOST_INCLUDES, "Host *"))
-            self._parsed({})
-
-    def lookup(self, name: str, own: Mapping[str, str]) -> dict[str, Any]:
-        """What it says about a host, by keywords in small letters; ``identityfile`` is a list.
-
-        The tokens of ``proxycommand`` are not filled in.
-
-        Args:
-            name: The host's name or alias.
-            own: Keywords and values that count before those of the file, wherever it refers to them.
-        """
-        with self._reading():
-            said = dict(self._parsed(own).lookup(name))
-        # As for ssh, what comes first of the two counts, also a command "none"; but not a jump "none".
-        ways = [keyword for keyword in said if keyword in ("proxycommand", "proxyjump")]
-        if len(ways) == 2 and (ways[0] == "proxycommand" or said["proxyjump"].lower() != "none"):
-            del said[ways[1]]
-        return said
-
-    def _parsed(self, own: Mapping[str, str]) -> paramiko.SSHConfig:
-        import paramiko
-
-        class Config(paramiko.SSHConfig):  # type: ignore[misc]
-            # paramiko knows neither %n nor %%.
-            TOKENS_BY_CONFIG_KEY: ClassVar = {**paramiko.SSHConfig.TOKENS_BY_CONFIG_KEY, "proxycommand": []}
-
-        first = "".join(f"{keyword} {value}\n" for keyword, value in own.items())
-        return Config.from_text(f"{first}{self._text}")
-
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
-        import paramiko
-
-        try:
-            yield
-        except (OSError, UnicodeDecodeError, paramiko.ConfigParseError) as error:
-            raise InvalidFile(f"{self._path}: expected a configuration of ssh: {error}") from error
-
-
-def _config_lines(path: Path, left: int, block: str) -> Iterator[str]:
-    """The lines of a configuration with those that it includes in their places.
-
-    Args:
-        path: The file.
-        left: How many files may still include one another.
-        block: The line Host or Match that is in force where the file begins; it is so again after a file that is
-            included.
-    """
-    if not path.exists():
-        return
-    for line in path.read_text().splitlines():
-        words = line.replace("=", " ", 1).split()
-        keyword = words[0].lower() if words else ""
-        if keyword in ("host", "match"):
-            # paramiko takes "final" with any other word than this one.
-            block = "Match final originalhost *" if line.lower().split() == ["match", "final", "all"] else line
-            yield block
-        elif keyword != "include":
-            yield line
-        elif left:
-            for pattern in words[1:]:
-                base = with_home(pattern)
-                full = base if base.is_absolute() else path.home() / ".ssh" / base
-                for found in sorted(glob.glob(str(full))):
-                    yield from _config_lines(Path(found), left - 1, block)
-                    yield block

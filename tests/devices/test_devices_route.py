@@ -154,6 +154,63 @@ def test_a_configuration_that_cannot_be_read(config, tmp_path):
         way(host="a")
 
 
+# Of each the lines in ~/.ssh/config; {folder} is ~/.ssh.
+AS_SSH = [
+    "Host board # mine\n  HostName 10.1.1.1 # the lab\n  Port 2222 # not 22\n",
+    "Host board\n  IdentityFile /k#1\n",
+    "Host board\n  ProxyJump gw # via\n  IdentityFile ~/.ssh/k # key\n  UserKnownHostsFile /a '/b c' # d\n",
+    'Host "board" other\n  HostName = "10.1.1.1" # x\n  IdentityFile "~/.ssh/my key"\n',
+    "Host board\n  IdentityFile /my\\ key\n  UserKnownHostsFile /a\\\"b '/c\\'d'\n",
+    "Host board\n  ProxyCommand nc %h %p # no comment\n  ProxyCommand none\n",
+    "Host board\n  ProxyCommand none\n  ProxyCommand nc\n",
+    'Include "{folder}/boards" # all\n',
+    'Include {folder}/none "{folder}/my boards"\n  Port 2222\n',
+    "Host other\n  Include {folder}/boards\nHost *\n  Port 23\n",
+    "Host b*\n  Include {folder}/boards\n  Port 23\n",
+    "Match user pi\n  Include {folder}/boards\n  Port 23\n",
+    'Match !user "pi"\n  Include {folder}/boards\n',
+    'Match host=board user = pi # x\n  HostName 10.1.1.1\nMatch host "10.1.1.1"\n  Port 23\n',
+    "Match final all\n  Port 24\nMatch all\n  HostName 10.1.1.1\nMatch !all\n  Port 25\n",
+    "Host board\r\n\tHostName\t10.1.1.1\f\r\n",
+    "HOST !board *\n  HostName 10.1.1.2\nhost=board\n  HostName=10.1.1.1\n",
+]
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh: apt-get install openssh-client")
+@pytest.mark.parametrize("text", AS_SSH)
+def test_lines_are_taken_apart_as_ssh_does_it(config, tmp_path, text):
+    folder = tmp_path / ".ssh"
+    config("HostName 10.1.1.3\nHost board\n  Port 2200\nMatch all\n  IdentityFile /k\n", "boards")
+    config("Host board\n  HostName 10.1.1.4\n", "my boards")
+    config(text.format(folder=folder))
+    argv = ["ssh", "-G", "-F", folder / "config", "-l", "pi", "board"]
+    out = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=20).stdout
+    of_ssh: dict[str, list[str]] = {}
+    for line in out.splitlines():
+        of_ssh.setdefault(line.partition(" ")[0], []).append(line.partition(" ")[2])
+    *jumps, hop = way(host="board")
+    assert [hop.host, str(hop.port)] == of_ssh["hostname"] + of_ssh["port"]
+    assert [jump.host for jump in jumps] == of_ssh.get("proxyjump", [])
+    command = of_ssh.get("proxycommand", ["none"])[0].replace("%h", hop.host).replace("%p", str(hop.port))
+    assert (hop.command or "none") == command
+    if "IdentityFile" in text or hop.host == "10.1.1.3":
+        assert [str(key) for key in hop.keys] == [key.replace("~", str(tmp_path)) for key in of_ssh["identityfile"]]
+    if "UserKnownHostsFile" in text:
+        assert " ".join(map(str, hop.known_hosts)).startswith(of_ssh["userknownhostsfile"][0] + " /etc")
+
+
+@pytest.mark.parametrize("line", ['HostName "10.1.1.1', "Port # 22", 'Include "boards', "Match user", "Host # x"])
+def test_a_line_that_ssh_refuses_is_refused(config, line):
+    config(f"{line}\n")
+    with pytest.raises(InvalidFile, match=r"\.ssh/config: expected a configuration of ssh: .*\S"):
+        way(host="board")
+
+
+def test_conditions_that_are_not_known_hold_for_no_host(config):
+    config("Match tagged work\n  Port 1\nMatch !tagged work host board\n  Port 2222\n")
+    assert [way(host=host)[0].port for host in ("board", "other")] == [2222, 22]
+
+
 CONFIGURED = (
     "Host board\n  HostName 127.0.0.1\n  Port 2222\n  User config\n"
     "Match user pi\n  IdentityFile ~/.ssh/of-%r\nHost *\n"
