@@ -7,10 +7,12 @@ the configuration refers to it, such as ``%p`` in ProxyCommand.
 from __future__ import annotations
 
 import getpass
+import hashlib
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+import socket
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,8 @@ MOST_HOPS = 8
 _HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")
 _TOKEN = re.compile(r"%(.?)", re.DOTALL)
+# A variable of the environment, or a token.
+_VARIABLE = re.compile(r"\$\{([A-Za-z0-9_]+)\}|%.?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -129,13 +133,18 @@ def _jumps(text: str, config: SshConfig, address: Address, left: int) -> Iterato
 
 
 def _hop(name: str, said: Mapping[str, Any], address: Address, identity: str = "") -> Hop:
-    given = [identity] if identity else said.get("identityfile", [])
-    keys = tuple(_path(key, address) for key in given) or tuple(Path.home() / ".ssh" / key for key in DEFAULT_KEYS)
     host = _checked(said.get("hostname", name), _HOST, "host", address)
     port = _port(str(said.get("port", SSH_PORT)), address)
     user = _checked(said.get("user") or getpass.getuser(), _USER, "user", address)
+    alias = said.get("hostkeyalias", "")
     command = said.get("proxycommand") or ""
-    tokens = {"%": "%", "h": host, "n": name, "p": str(port), "r": user}
+    tokens = {"%": "%", "h": host, "k": alias or name, "n": name, "p": str(port), "r": user}
+    jump = said.get("proxyjump", "").rpartition(",")[2].rpartition("@")[2]
+    more = tokens | {"j": "" if jump == "none" else _host_and_port(jump)[0]} | _tokens_of_this_machine(tokens)
+    given = (
+        [identity] if identity else _paths("IdentityFile", dict.fromkeys(said.get("identityfile", [])), more, address)
+    )
+    keys = tuple(_path(key, address) for key in given) or tuple(Path.home() / ".ssh" / key for key in DEFAULT_KEYS)
     return Hop(
         host=host,
         port=port,
@@ -143,9 +152,9 @@ def _hop(name: str, said: Mapping[str, Any], address: Address, identity: str = "
         keys=keys,
         only_keys=bool(identity) or said.get("identitiesonly") == "yes",
         agent=bool(address.options.get("agent", False)),
-        known_hosts=_known_hosts(said, address),
-        alias=said.get("hostkeyalias", ""),
-        command=_filled(command, tokens, address),
+        known_hosts=_known_hosts(said, more, address),
+        alias=alias,
+        command=_filled("ProxyCommand", command, tokens, address),
     )
 
 
@@ -163,14 +172,46 @@ def _port(text: str, address: Address) -> int:
     return int(text)
 
 
-def _filled(command: str, tokens: Mapping[str, str], address: Address) -> str:
-    """A ProxyCommand with its tokens filled in, as ssh does it: ``%h %p %r %n`` and ``%%``."""
-    for token in _TOKEN.findall(command):
+def _tokens_of_this_machine(tokens: Mapping[str, str]) -> dict[str, str]:
+    """What the names of files may have beside the tokens of a ProxyCommand."""
+    here = socket.gethostname()
+    digest = hashlib.sha1("".join((here, *(tokens[token] for token in "hpr"))).encode(), usedforsecurity=False)
+    return {
+        "C": digest.hexdigest(),
+        "L": here.partition(".")[0],
+        "d": str(Path.home()),
+        "i": str(os.getuid()),
+        "l": here,
+        "u": getpass.getuser(),
+    }
+
+
+def _filled(keyword: str, text: str, tokens: Mapping[str, str], address: Address) -> str:
+    """A value with its tokens filled in, as ssh does it: ``%h %p %r %n`` and ``%%`` are of each."""
+    for token in _TOKEN.findall(text):
         if token not in tokens:
+            *names, percent = (f"%{name}" for name in sorted(tokens, key=lambda name: (name == "%", name)))
             raise InvalidValue(
-                f"device {address.name!r}: ProxyCommand in ~/.ssh/config: expected %h, %n, %p, %r or %%, got %{token}"
+                f"device {address.name!r}: {keyword} in ~/.ssh/config: expected {', '.join(names)} or {percent}, "
+                f"got %{token}"
             )
-    return _TOKEN.sub(lambda match: tokens[match[1]], command)
+    return _TOKEN.sub(lambda match: tokens[match[1]], text)
+
+
+def _paths(keyword: str, texts: Iterable[str], tokens: Mapping[str, str], address: Address) -> list[str]:
+    """Names of files with their tokens and variables filled in; what comes of a variable is left as it is."""
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return _filled(keyword, match[0], tokens, address)
+        if match[1] not in os.environ:
+            raise InvalidValue(
+                f"device {address.name!r}: {keyword} in ~/.ssh/config: the environment has no {match[1]}; set it: "
+                f"export {match[1]}=..."
+            )
+        return os.environ[match[1]]
+
+    return [_VARIABLE.sub(value, text) for text in texts]
 
 
 def _checked(text: str, pattern: re.Pattern[str], key: str, address: Address) -> str:
@@ -180,9 +221,10 @@ def _checked(text: str, pattern: re.Pattern[str], key: str, address: Address) ->
     return text
 
 
-def _known_hosts(said: Mapping[str, Any], address: Address) -> tuple[Path, ...]:
+def _known_hosts(said: Mapping[str, Any], tokens: Mapping[str, str], address: Address) -> tuple[Path, ...]:
     own = own_known_hosts(address)
     users = shlex.split(said.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2"))
+    users = _paths("UserKnownHostsFile", users, tokens, address)
     system = shlex.split(said.get("globalknownhostsfile", SYSTEM_KNOWN_HOSTS))
     named = (with_home(word) for word in (*users, *system) if word != "none")
     return (*([own] if own else []), *named)

@@ -52,7 +52,8 @@ class SshConfig:
     def lookup(self, name: str, own: Mapping[str, str]) -> dict[str, Any]:
         """What it says about a host, by keywords in small letters; ``identityfile`` is a list.
 
-        Files of known hosts are words for ``shlex.split``. The tokens of ``proxycommand`` are not filled in.
+        Files of known hosts are words for ``shlex.split``. The tokens of ``proxycommand`` and of files are not filled
+        in.
 
         Args:
             name: The host's name or alias.
@@ -70,8 +71,12 @@ class SshConfig:
         import paramiko
 
         class Config(paramiko.SSHConfig):  # type: ignore[misc]
-            # paramiko knows neither %n nor %%.
-            TOKENS_BY_CONFIG_KEY: ClassVar = {**paramiko.SSHConfig.TOKENS_BY_CONFIG_KEY, "proxycommand": []}
+            # paramiko knows neither %n nor %%, and of a few keywords only.
+            TOKENS_BY_CONFIG_KEY: ClassVar = {
+                **paramiko.SSHConfig.TOKENS_BY_CONFIG_KEY,
+                "identityfile": [],
+                "proxycommand": [],
+            }
 
         first = "".join(f"{keyword} {value}\n" for keyword, value in own.items())
         return Config.from_text(f"{first}{self._text}")

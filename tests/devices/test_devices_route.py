@@ -1,4 +1,5 @@
 import getpass
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -157,7 +158,7 @@ def test_a_configuration_that_cannot_be_read(config, tmp_path):
 # Of each the lines in ~/.ssh/config; {folder} is ~/.ssh.
 AS_SSH = [
     "Host board # mine\n  HostName 10.1.1.1 # the lab\n  Port 2222 # not 22\n",
-    "Host board\n  IdentityFile /k#1\n",
+    "Host board\n  IdentityFile /k#1\n  IdentityFile /k\n  IdentityFile /k#1\n",
     "Host board\n  ProxyJump gw # via\n  IdentityFile ~/.ssh/k # key\n  UserKnownHostsFile /a '/b c' # d\n",
     'Host "board" other\n  HostName = "10.1.1.1" # x\n  IdentityFile "~/.ssh/my key"\n',
     "Host board\n  IdentityFile /my\\ key\n  UserKnownHostsFile /a\\\"b '/c\\'d'\n",
@@ -209,6 +210,50 @@ def test_a_line_that_ssh_refuses_is_refused(config, line):
 def test_conditions_that_are_not_known_hold_for_no_host(config):
     config("Match tagged work\n  Port 1\nMatch !tagged work host board\n  Port 2222\n")
     assert [way(host=host)[0].port for host in ("board", "other")] == [2222, 22]
+
+
+TOKENS = (
+    "Host board\n  HostName h.lan\n  Port 2200\n{more}  IdentityFile /k/%n-%h-%p-%r-%u-%k-%%h-${{LAB_KEY}}\n"
+    '  IdentityFile "/k/%C %L %l %i"\n  UserKnownHostsFile /kh/%h-%n-%p-%k "/kh/${{LAB_KEY}} %r"\n'
+)
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh: apt-get install openssh-client")
+@pytest.mark.parametrize("more", ["", "  HostKeyAlias lab\n"])
+def test_tokens_and_variables_in_names_of_files_are_what_ssh_makes_of_them(config, tmp_path, monkeypatch, more):
+    monkeypatch.setenv("LAB_KEY", "a %h")
+    config(TOKENS.format(more=more))
+    argv = ["ssh", "-F", tmp_path / ".ssh" / "config", "-l", "pi"]
+    tried = [*argv, "-v", "-o", "ProxyCommand=false", "board", "true"]
+    said = subprocess.run(tried, capture_output=True, text=True, check=False, timeout=20).stderr
+    keys = [name for name in re.findall("identity file (.*) type ", said) if not name.endswith("-cert")]
+    known = subprocess.run([*argv, "-G", "board"], capture_output=True, text=True, check=True, timeout=20).stdout
+    (hop,) = way(host="board")
+    assert [str(key) for key in hop.keys] == keys
+    assert len(keys) == 2
+    assert f"userknownhostsfile {hop.known_hosts[0]} {hop.known_hosts[1]}\n" in known
+
+
+def test_the_home_and_the_jump_host_in_names_of_files(config, tmp_path):
+    config("Host board\n  ProxyJump a,me@gate:22\nHost board other\n  IdentityFile %d/.ssh/of-%j\n")
+    assert [way(host=host)[-1].keys for host in ("board", "other")] == [
+        (tmp_path / ".ssh" / "of-gate",),
+        (tmp_path / ".ssh" / "of-",),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("IdentityFile /k/%x", r"IdentityFile in ~/\.ssh/config: expected %C, .* or %%, got %x"),
+        ("UserKnownHostsFile /kh/%", r"UserKnownHostsFile in ~/\.ssh/config: expected %C, .* or %%, got %$"),
+        ("IdentityFile ${LAB_NO_KEY}/k", r"the environment has no LAB_NO_KEY; set it: export LAB_NO_KEY="),
+    ],
+)
+def test_what_ssh_cannot_fill_in_is_an_error(config, line, said):
+    config(f"{line}\n")
+    with pytest.raises(InvalidValue, match=f"'pi5': .*{said}"):
+        way(host="board")
 
 
 CONFIGURED = (
