@@ -17,7 +17,7 @@ from hwbench.devices.known_hosts import HostKey, record
 from hwbench.devices.link import Chunk, Stream
 from hwbench.devices.remote import RemoteTransport
 from hwbench.devices.route import own_known_hosts, route
-from hwbench.devices.ssh_connection import HANDSHAKE_S, STALL_S, SshConnection
+from hwbench.devices.ssh_connection import STALL_S, SshConnection
 from hwbench.devices.supervisor import plain
 from hwbench.errors import DeviceError, DeviceLost, WorkspaceError
 from hwbench.workspace import writing
@@ -57,7 +57,8 @@ class SshLink:
 
     def open(self, command: str) -> SshChannel:
         with self._talking("open a shell"):
-            channel = self._connection.transport.open_session(timeout=HANDSHAKE_S)
+            # Without a limit of its own: a silence shorter than STALL_S is no lost connection.
+            channel = self._connection.transport.open_session()
             self._connection.bound(channel)
             channel.settimeout(STALL_S)
             channel.exec_command(command)

@@ -30,8 +30,8 @@ from hwbench.errors import DeviceUnreachable
 if TYPE_CHECKING:
     import paramiko
 
-# One attempt to connect, the handshake, and the login of one key.
-CONNECT_S, HANDSHAKE_S, LOGIN_S = 10.0, 20.0, 20.0
+# One attempt to connect, the handshake, and the first line of it.
+CONNECT_S, HANDSHAKE_S, BANNER_S = 10.0, 20.0, 20.0
 # The other end is asked for a sign of life this often, and given up when there was none for so long. Wi-Fi that roams
 # is away for a few seconds.
 PING_S, STALL_S = 5.0, 30.0
@@ -63,7 +63,9 @@ class SshConnection:
             kinds = {key.kind for key in self._known.keys}
             options = self.transport.get_security_options()
             options.key_types = sorted(options.key_types, key=lambda kind: _plain_kind(kind) not in kinds)
-            self.transport.banner_timeout = self.transport.auth_timeout = LOGIN_S
+            self.transport.banner_timeout = BANNER_S
+            # Never first: paramiko tells its end as a key that is refused.
+            self.transport.auth_timeout = 2 * ALL_LOGINS_S
             self._shake_hands()
         except BaseException:
             sock.close()
@@ -218,10 +220,13 @@ class SshConnection:
                     return
             except paramiko.BadAuthenticationType:
                 break
-            except paramiko.AuthenticationException:
-                if not self.transport.is_active():
-                    break
             except (paramiko.SSHException, EOFError, OSError) as error:
+                if self._stalled or self._fault:
+                    raise self._unreachable(self.why) from error
+                if isinstance(error, paramiko.AuthenticationException):
+                    if self.transport.is_active():
+                        continue
+                    break
                 raise self._unreachable(f"{self.hop} ended the login: {error}") from error
         raise self._unreachable(self._refused(tried, locked, skipped))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hwbench.devices.base import Transport
-from hwbench.errors import DeviceError, DeviceLost
+from hwbench.errors import DeviceError, DeviceLost, DeviceUnreachable
 from hwbench.printable import printable
 
 TIME_LIMIT_S = 30.0
@@ -31,11 +31,12 @@ def work_dir_fault(transport: Transport, path: str = "") -> str:
 
     Raises:
         DeviceLost: It went away.
+        DeviceUnreachable: It went away before, and does not answer.
     """
     try:
         path = path or transport.temporary("start.sh")
         result = transport.run(["sh", "-c", SCRIPT, "sh", path], timeout_s=TIME_LIMIT_S)
-    except DeviceLost:
+    except (DeviceLost, DeviceUnreachable):
         raise
     except DeviceError as error:
         return printable(str(error))

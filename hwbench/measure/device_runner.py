@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from hwbench.devices import Device, Probe, Transport
-from hwbench.errors import DeviceError, DeviceLost, HwbenchError, InvalidValue, MissingDependency
+from hwbench.errors import DeviceError, DeviceLost, DeviceUnreachable, HwbenchError, InvalidValue, MissingDependency
 from hwbench.measure.remote_toolchain import (
     BoardTools,
     ask_board,
@@ -38,6 +38,8 @@ START_LIMIT_S = 120.0
 # What a runner says that was called without a word.
 _CALLED_WRONGLY, _USAGE = 2, "--list FILE"
 KINDS = (NATIVE, NATIVE_LOADER, NATIVE_BOARD, PYTHON)
+# These say nothing of a runner: the next one would be taken because of the network.
+_AWAY = (DeviceLost, DeviceUnreachable)
 # What is carried to a device to see whether a runner works there.
 RUNTIME = DEFAULT
 
@@ -231,7 +233,7 @@ class _Way:
 
         try:
             folder = build()
-        except DeviceLost:
+        except _AWAY:
             raise
         except DeviceError as error:
             raise _Unfit(str(error)) from None
@@ -256,7 +258,7 @@ class _Way:
         """The same runner, after it was started without arguments and said what it expects."""
         try:
             result = self.transport.run(runner.command, timeout_s=START_LIMIT_S, env=runner.env)
-        except DeviceLost:
+        except _AWAY:
             raise
         except HwbenchError as error:
             raise _Unfit(str(error)) from None

@@ -1,4 +1,5 @@
 import base64
+import contextlib
 import os
 import re
 import shutil
@@ -19,7 +20,9 @@ from hwbench.api.devices.trust import HostKeyAnswer, trust_first
 from hwbench.devices import ssh, ssh_connection
 from hwbench.devices.base import Address, transports
 from hwbench.devices.known_hosts import HostKey
+from hwbench.devices.route import route
 from hwbench.devices.ssh import SshLink, fetch_host_key, trust
+from hwbench.devices.ssh_connection import SshConnection
 from hwbench.errors import DeviceError, DeviceLost, DeviceUnreachable, WorkspaceError
 from hwbench.testing.transports import TransportConformance
 from hwbench.workspace import Workspace
@@ -371,7 +374,7 @@ def test_hosts_that_do_not_answer(sshd, tmp_path, monkeypatch):
             connect(sshd, tmp_path, port=port)
         silent.listen(0)
         monkeypatch.setattr(ssh_connection, "HANDSHAKE_S", 0.5)
-        monkeypatch.setattr(ssh_connection, "LOGIN_S", 0.5)
+        monkeypatch.setattr(ssh_connection, "BANNER_S", 0.5)
         with pytest.raises(DeviceUnreachable, match=r"does not speak SSH as it should: (no answer|Error)"):
             connect(sshd, tmp_path, port=port)
         monkeypatch.setattr(ssh_connection, "CONNECT_S", 0.2)
@@ -436,6 +439,48 @@ def test_a_stalled_connection_is_given_up(sshd, tmp_path, monkeypatch):
         finally:
             for pid in stopped:
                 os.kill(pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def silence(sshd, seconds):
+    """Its connections stay, and nothing comes over them for so long."""
+    stopped = []
+    for pid in sshd.sessions():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+            stopped.append(pid)
+    timer = threading.Timer(seconds, lambda: [os.kill(pid, signal.SIGCONT) for pid in stopped])
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
+def test_a_silence_that_is_shorter_is_no_lost_connection(sshd, tmp_path, monkeypatch):
+    with connect(sshd, tmp_path) as transport:
+        assert transport.run(["true"], timeout_s=20).ok
+        # Limits of making a connection are none of one that stands.
+        for limit in ("CONNECT_S", "HANDSHAKE_S", "BANNER_S"):
+            for module in (ssh, ssh_connection):
+                monkeypatch.setattr(module, limit, 0.2, raising=False)
+        with silence(sshd, 2.0):
+            assert transport.run(["echo", "on"], timeout_s=20).stdout == "on\n"
+
+
+@pytest.mark.parametrize("stall_s", [30.0, 1.0])
+def test_a_silence_in_the_login_is_no_refused_key(sshd, tmp_path, monkeypatch, stall_s):
+    # What one key had, when that was less than a silence may take.
+    monkeypatch.setattr(ssh_connection, "LOGIN_S", 0.5, raising=False)
+    connection = SshConnection(route(address(sshd, tmp_path))[0], address(sshd, tmp_path), None)
+    monkeypatch.setattr(ssh_connection, "STALL_S", stall_s)
+    with silence(sshd, 4.0), contextlib.closing(connection):
+        if stall_s > 4.0:
+            connection.log_in()
+            assert connection.alive
+        else:
+            with pytest.raises(DeviceUnreachable, match="gave no sign of life for 1 s"):
+                connection.log_in()
 
 
 CLIENT = """

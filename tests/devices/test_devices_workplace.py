@@ -5,11 +5,14 @@ from dataclasses import replace
 import pytest
 
 from hwbench.api.devices.check import Check
-from hwbench.devices import CommandResult
+from hwbench.devices import CommandResult, Device, probe_device
+from hwbench.devices.base import Address
 from hwbench.devices.device import read_device
 from hwbench.devices.local import LocalTransport
+from hwbench.devices.remote import RemoteTransport
 from hwbench.devices.workplace import work_dir_fault
-from hwbench.errors import DeviceError, DeviceLost
+from hwbench.errors import DeviceError, DeviceLost, DeviceUnreachable
+from hwbench.testing.links import ShellLink
 from hwbench.workspace import Workspace
 
 
@@ -77,6 +80,20 @@ def test_the_local_device_is_examined_where_its_programs_lie(tmp_path, monkeypat
     step = next(step for step in check.steps() if step.name == "work_dir")
     assert (step.state, step.found) == ("ok", f"{workspace.cache}: programs start there")
     assert os.listdir(workspace.cache) == []
+
+
+def test_a_check_blames_a_lost_connection_on_no_runner(tmp_path):
+    workspace, link = Workspace.create(tmp_path / "bench"), ShellLink()
+    check = Check(workspace, Device("board", "ssh", workspace=workspace), 0)
+    with RemoteTransport(link, Address("board", work_dir=str(tmp_path / "there")), pauses_s=[0.0]) as transport:
+        probe = probe_device(transport)
+        link.cut()
+        link.refusals = 1
+        with pytest.raises(DeviceLost):
+            check._runner(transport, probe)
+        with pytest.raises(DeviceUnreachable):
+            work_dir_fault(transport)
+        assert work_dir_fault(transport) == ""
 
 
 def test_a_program_is_started_where_it_is_said(tmp_path):

@@ -13,8 +13,10 @@ import pytest
 from hwbench import control_group
 from hwbench.control_group import ControlGroup
 from hwbench.devices import Device, Probe, probe_device
+from hwbench.devices.base import Address
 from hwbench.devices.local import LocalTransport
-from hwbench.errors import DeviceError, InvalidValue
+from hwbench.devices.remote import RemoteTransport
+from hwbench.errors import DeviceError, DeviceLost, DeviceUnreachable, InvalidValue
 from hwbench.measure import device_runner, remote_toolchain
 from hwbench.measure.artifact_check import check_artifact, profile_ops
 from hwbench.measure.bench import open_bench
@@ -23,8 +25,9 @@ from hwbench.measure.remote_toolchain import BoardPython, machine_of
 from hwbench.measure.runner import measure_sessions
 from hwbench.runtimes.capabilities import EXECUTOR_RUNNER, NATIVE_BOARD, NATIVE_LOADER, PYTHON
 from hwbench.runtimes.pte_model import PteLayout, TensorLayout
-from hwbench.runtimes.runners import check_file
+from hwbench.runtimes.runners import check_file, python_runner
 from hwbench.specs import Outcome, Timing
+from hwbench.testing.links import ShellLink
 from hwbench.testing.models import artifact
 
 SMALL = Path(__file__).parents[1] / "golden" / "pte" / "small-1.5.1.pte"
@@ -170,6 +173,19 @@ def test_nothing_works(tmp_path, monkeypatch):
     assert "apt-get install g++-aarch64-linux-gnu" in str(caught.value)
     assert "python3 -m pip install executorch==1.5.1 torch" in str(caught.value)
     assert len(said) == 4
+
+
+def test_a_device_out_of_reach_says_nothing_of_a_runner(tmp_path):
+    said, link = [], ShellLink()
+    with RemoteTransport(link, Address("pi", work_dir=str(tmp_path / "work")), pauses_s=[0.0]) as transport:
+        way = device_runner._Way(Device("pi", "ssh"), transport, probe_here(), tmp_path / "cache", said.append)
+        link.cut()
+        link.refusals = 1
+        with pytest.raises(DeviceLost):
+            way._started(python_runner())
+        with pytest.raises(DeviceUnreachable):
+            way._started(python_runner())
+        assert way._started(python_runner()) == python_runner()
 
 
 @pytest.mark.parametrize(

@@ -248,6 +248,8 @@ class Check:
             installed = install_runner(
                 self.device, transport, probe, RUNTIME, cache_dir=self.workspace.cache, report=self.listener.say
             )
+        except (DeviceLost, DeviceUnreachable):
+            raise
         except HwbenchError as error:
             return CheckStep("runner", FAILED, str(error), f"hwbench devices prepare {self.device.name}")
         found = f"{installed.runner.kind} in {installed.folder}"
