@@ -133,7 +133,7 @@ class SshLink:
         except TimeoutError as error:
             connection.close()
             raise DeviceLost(f"{connection.hop} gave no answer for {STALL_S:.0f} s") from error
-        except (EOFError, paramiko.SSHException) as error:
+        except (EOFError, paramiko.SSHException, paramiko.SFTPError) as error:
             if not connection.alive:
                 raise DeviceLost(connection.why) from error
             raise DeviceError(f"cannot {what}: {str(error) or _NO_SESSION}") from error
@@ -143,14 +143,14 @@ class SshLink:
             raise DeviceError(f"cannot {what}: {error.strerror or error}") from error
 
     def _files(self) -> paramiko.SFTPClient | None:
-        """The server's sftp; None where it has none, as dropbear on small boards."""
+        """The server's sftp; None where it has none, as dropbear on small boards, or a login script talks into it."""
         import paramiko
 
         if self._sftp is None and not self._no_sftp:
             with self._talking("transfer files"):
                 try:
                     self._sftp = paramiko.SFTPClient.from_transport(self._connection.transport)
-                except (paramiko.SSHException, EOFError):
+                except (paramiko.SSHException, paramiko.SFTPError, EOFError):
                     if not self._connection.alive:
                         raise
                     self._no_sftp = True

@@ -105,6 +105,19 @@ def test_files_that_the_shell_there_refuses(tmp_path, tmp_path_factory):
         sshd.stop()
 
 
+def test_a_login_script_that_talks_into_sftp_leaves_files_to_the_shell(tmp_path, tmp_path_factory):
+    # As a line of .bashrc does, which the shell reads that starts the program.
+    sshd = server.Sshd(tmp_path_factory.mktemp("talks") / "server", f"Subsystem sftp echo Hi; {server.sftp_server()}")
+    sshd.known()
+    (tmp_path / "file").write_bytes(os.urandom(100_000))
+    try:
+        with connect(sshd, tmp_path) as transport:
+            transport.pull(transport.push(tmp_path / "file"), tmp_path / "back")
+        assert (tmp_path / "back").read_bytes() == (tmp_path / "file").read_bytes()
+    finally:
+        sshd.stop()
+
+
 def test_files_that_sftp_refuses(sshd, tmp_path):
     (tmp_path / "file").write_bytes(b"x" * 100_000)
     link = SshLink(address(sshd, tmp_path))
