@@ -189,16 +189,22 @@ class RemoteTransport:
     def _noticing(self) -> Iterator[None]:
         try:
             yield
-        except DeviceLost:
-            self._lost()
-            raise
+        except DeviceError as error:
+            if isinstance(error, DeviceLost):
+                self._lost()
+            raise self._named(error) from error.__cause__
+
+    def _named(self, error: DeviceError) -> DeviceError:
+        """The same with the name of the device in front, which a link does not say of what ended."""
+        name, said = f"device {self._address.name!r}", str(error)
+        return error if said.startswith(name) else type(error)(f"{name}: {said}")
 
     def _lost(self) -> None:
         self._connected = self._swept = False
         self._depot.forget()
 
     def _reconnect(self) -> None:
-        refused: HwbenchError = DeviceUnreachable(f"device {self._address.name!r} does not answer")
+        refused: DeviceError = DeviceUnreachable(f"device {self._address.name!r} does not answer")
         for pause in self._pauses_s:
             time.sleep(pause)
             try:
@@ -210,7 +216,7 @@ class RemoteTransport:
                 refused = error
             else:
                 return
-        raise DeviceUnreachable(str(refused)) from refused
+        raise DeviceUnreachable(str(self._named(refused))) from refused
 
     def _sweep(self) -> None:
         self._script(SWEEP, self._address.work_dir, self._owner)
@@ -237,7 +243,7 @@ class RemoteTransport:
             finally:
                 command.close()
         except DeviceError as error:
-            raise type(error)(f"device {self._address.name!r}: {error}") from error
+            raise self._named(error) from error
 
     def _collect(self, command: Supervised, timeout_s: float) -> CommandResult:
         output = {stream: bytearray() for stream in Stream}
@@ -330,9 +336,9 @@ class RemoteProcess:
         except TimeoutError:
             raise TimeoutError(late) from None
         except DeviceError as error:
-            self._gone = type(error)(f"device {self._transport._address.name!r}: {error}")
+            self._gone = error
             self.close()
-            raise self._gone from error
+            raise
         return True
 
     def _read(self, timeout_s: float) -> None:

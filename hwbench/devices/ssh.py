@@ -17,7 +17,7 @@ from hwbench.devices.known_hosts import HostKey, record
 from hwbench.devices.link import Chunk, Stream
 from hwbench.devices.remote import RemoteTransport
 from hwbench.devices.route import own_known_hosts, route
-from hwbench.devices.ssh_connection import STALL_S, SshConnection
+from hwbench.devices.ssh_connection import AGAIN, STALL_S, SshConnection
 from hwbench.devices.supervisor import plain
 from hwbench.errors import DeviceError, DeviceLost, WorkspaceError
 from hwbench.workspace import writing
@@ -30,6 +30,10 @@ BLOCK_BYTES, REQUEST_BYTES = 1 << 15, 1 << 18
 CALL_S = 60.0
 # A file that moves more slowly than this for its whole length does not move.
 SLOWEST_BYTES_PER_S = 50_000
+_SLOW = (
+    f"the way there carries less than {SLOWEST_BYTES_PER_S // 1000} kB/s, or its disk does: bring it nearer or use a "
+    "cable, then the same command goes on"
+)
 # What an ssh server makes of ours where a shell cannot be started.
 _NO_SESSION = "the SSH server takes no further session"
 
@@ -115,31 +119,32 @@ class SshLink:
     @property
     def _connection(self) -> SshConnection:
         if not self._connections:
-            raise DeviceLost("the SSH connection has ended")
+            raise DeviceLost(f"the SSH connection has ended; {AGAIN}")
         return self._connections[-1]
 
     def _last_transport(self) -> paramiko.Transport | None:
         return self._connections[-1].transport if self._connections else None
 
     @contextlib.contextmanager
-    def _talking(self, what: str, limit_s: float | None = None) -> Iterator[None]:
+    def _talking(self, what: str, transfer_s: float | None = None) -> Iterator[None]:
         """Makes of paramiko's exceptions ours: the connection ended, or the device refuses something."""
         import paramiko
 
         connection = self._connection
         try:
-            with connection.within(CALL_S if limit_s is None else limit_s, what):
+            limit = (CALL_S, what, AGAIN) if transfer_s is None else (transfer_s, what, _SLOW)
+            with connection.within(*limit):
                 yield
         except TimeoutError as error:
             connection.close()
-            raise DeviceLost(f"{connection.hop} gave no answer for {STALL_S:.0f} s") from error
+            raise connection.lost(f"{connection.hop} gave no answer for {STALL_S:.0f} s") from error
         except (EOFError, paramiko.SSHException, paramiko.SFTPError) as error:
             if not connection.alive:
-                raise DeviceLost(connection.why) from error
+                raise connection.lost() from error
             raise DeviceError(f"cannot {what}: {str(error) or _NO_SESSION}") from error
         except OSError as error:
             if not connection.alive or error.errno in (errno.EPIPE, errno.ECONNRESET):
-                raise DeviceLost(connection.why) from error
+                raise connection.lost() from error
             raise DeviceError(f"cannot {what}: {error.strerror or error}") from error
 
     def _files(self) -> paramiko.SFTPClient | None:
@@ -243,10 +248,10 @@ class SshChannel:
                 self._channel.sendall(data)
         except TimeoutError as error:
             self._connection.close()
-            raise DeviceLost(f"{self._connection.hop} took nothing for {STALL_S:.0f} s") from error
+            raise self._connection.lost(f"{self._connection.hop} took nothing for {STALL_S:.0f} s") from error
         except (OSError, EOFError) as error:
             if not self._connection.alive:
-                raise DeviceLost(self._connection.why) from error
+                raise self._connection.lost() from error
 
     def end_input(self) -> None:
         with contextlib.suppress(OSError, EOFError):
@@ -269,7 +274,7 @@ class SshChannel:
 
     def _check(self) -> None:
         if not self._connection.alive:
-            raise DeviceLost(self._connection.why)
+            raise self._connection.lost()
 
 
 def fetch_host_key(address: Address) -> HostKey:
@@ -322,7 +327,7 @@ def _chunks(channel: SshChannel) -> Iterator[Chunk]:
         try:
             chunk = channel.read(STALL_S)
         except TimeoutError:
-            raise DeviceLost(f"a file did not move for {STALL_S:.0f} s") from None
+            raise DeviceLost(f"a file did not move for {STALL_S:.0f} s; {AGAIN}") from None
         if chunk is None:
             return
         yield chunk

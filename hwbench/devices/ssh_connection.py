@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from hwbench.devices.base import Address
 from hwbench.devices.known_hosts import HostKey, known
 from hwbench.devices.route import Hop
-from hwbench.errors import DeviceUnreachable
+from hwbench.errors import DeviceLost, DeviceUnreachable
 
 if TYPE_CHECKING:
     import paramiko
@@ -39,6 +39,8 @@ PING_S, STALL_S = 5.0, 30.0
 ALL_LOGINS_S, LOOK_S = 120.0, 1.0
 # Of what a command prints, the other end may send 2 MiB before we take it; more than this it was not allowed to.
 MOST_WAITING_BYTES = 16 << 20
+# What mends the end of a connection.
+AGAIN = "the same command goes on when it answers again"
 
 
 class SshConnection:
@@ -52,8 +54,8 @@ class SshConnection:
         self.hop = hop
         self._address = address
         self._stalled = False
-        self._fault = ""
-        self._limits: dict[object, tuple[float, str]] = {}
+        self._fault, self._mend = "", AGAIN
+        self._limits: dict[object, tuple[float, str, str]] = {}
         self._bounded: list[weakref.ref[paramiko.Channel]] = []
         self._command: subprocess.Popen[bytes] | None = None
         sock = self._socket(through)
@@ -86,6 +88,13 @@ class SshConnection:
             return f"{self.hop} gave no sign of life for {STALL_S:.0f} s: is it still in this network?"
         return f"the connection to {self.hop} ended: was it switched off, or its SSH server?"
 
+    def lost(self, why: str = "") -> DeviceLost:
+        """The error of its end; ``why`` where something closer is known of it."""
+        why = why or self.why
+        if why.endswith("?"):
+            return DeviceLost(f"{why} {self._mend[0].upper()}{self._mend[1:]}")
+        return DeviceLost(f"{why}; {self._mend}")
+
     def host_key(self) -> HostKey:
         """The key that the host showed."""
         key = self.transport.get_remote_server_key()
@@ -107,10 +116,10 @@ class SshConnection:
         self.transport.packetizer.set_keepalive(PING_S, lambda: _ping(transport))
 
     @contextlib.contextmanager
-    def within(self, limit_s: float, what: str) -> Iterator[None]:
+    def within(self, limit_s: float, what: str, mend: str = AGAIN) -> Iterator[None]:
         """Ends the connection when this takes longer, whatever is heard meanwhile; so whoever waits gets an error."""
         key = object()
-        self._limits[key] = (time.monotonic() + limit_s, f"did not {what} within {limit_s:.0f} s")
+        self._limits[key] = (time.monotonic() + limit_s, f"did not {what} within {limit_s:.0f} s", mend)
         try:
             yield
         finally:
@@ -137,10 +146,11 @@ class SshConnection:
             time.sleep(LOOK_S)
             now = time.monotonic()
             self._stalled = self._stalled or now - self.transport.packetizer.heard > STALL_S
-            late = [what for limit, what in list(self._limits.values()) if now > limit]
+            late = [(what, mend) for limit, what, mend in list(self._limits.values()) if now > limit]
             if any(_waiting(channel()) > MOST_WAITING_BYTES for channel in self._bounded):
-                late.append("sends more than was asked for")
-            self._fault = self._fault or next(iter(late), "")
+                late.append(("sends more than was asked for", AGAIN))
+            if late and not self._fault:
+                self._fault, self._mend = late[0]
             if self._stalled or self._fault:
                 self.transport.close()
 

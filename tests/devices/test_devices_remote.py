@@ -512,6 +512,48 @@ def test_what_was_used_before_a_lost_connection_is_cleared_after_it(tmp_path, wo
     assert there.exists()
 
 
+class CutInAFile(ShellLink):
+    """Its connection ends while a file is on its way, or where a process is to start."""
+
+    cuts = False
+
+    def put(self, source, target):
+        self.cut()
+        super().put(source, target)
+
+    def get(self, source, target, most_bytes):
+        self.cut()
+        super().get(source, target, most_bytes)
+
+    def open(self, command):
+        if self.cuts:
+            self.cut()
+        return super().open(command)
+
+
+@pytest.mark.parametrize("what", ["push", "push_all", "pull", "stdin", "spawn", "run"])
+def test_a_connection_that_ends_anywhere_names_the_device(tmp_path, work, what):
+    source = model(tmp_path / "a")
+    link = CutInAFile()
+    with opened(link, work) as transport:
+        assert transport.run(["true"], timeout_s=20).ok
+        transport.temporary("makes the work folder")
+        link.cuts = what in ("spawn", "run")
+        call = {
+            "push": lambda: transport.push(source),
+            "push_all": lambda: transport.push_all([source]),
+            "pull": lambda: transport.pull(str(source), tmp_path / "back"),
+            "stdin": lambda: transport.run(["cat"], timeout_s=20, stdin="text"),
+            "spawn": lambda: transport.spawn(["true"]),
+            "run": lambda: transport.run(["true"], timeout_s=20),
+        }
+        with pytest.raises(DeviceLost) as caught:
+            call[what]()
+        assert str(caught.value) == "device 'board': the shell link was cut"
+        link.cuts = False
+        assert transport.run(["true"], timeout_s=20).ok
+
+
 def test_connecting_again_is_given_up(work, link):
     with opened(link, work) as transport:
         assert transport.run(["true"], timeout_s=20).ok
@@ -519,7 +561,7 @@ def test_connecting_again_is_given_up(work, link):
         link.refusals = 3
         with pytest.raises(DeviceLost):
             transport.run(["true"], timeout_s=20)
-        with pytest.raises(DeviceUnreachable, match="the shell link was cut"):
+        with pytest.raises(DeviceUnreachable, match=r"^device 'board': the shell link was cut"):
             transport.run(["true"], timeout_s=20)
         assert transport.run(["true"], timeout_s=20).ok
 

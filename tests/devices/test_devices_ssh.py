@@ -418,6 +418,25 @@ def test_a_dropped_connection_costs_the_command(sshd, tmp_path):
         wait_for(lambda: not alive(number))
 
 
+def test_a_connection_that_ends_in_an_upload_says_what_to_do(sshd, tmp_path, monkeypatch):
+    source, slow = tmp_path / "file", tmp_path / "slow"
+    source.write_bytes(b"x" * 100_000)
+    os.mkfifo(slow)
+    link = SshLink(address(sshd, tmp_path))
+    with pytest.raises(DeviceError, match="cannot write"):
+        link.put(source, "/proc/none")
+    sshd.drop()
+    with pytest.raises(DeviceLost, match=r"ended: was it .* server\? The same command goes on when it answers again"):
+        link.put(source, str(tmp_path / "there"))
+    link.reconnect()
+    monkeypatch.setattr(ssh, "CALL_S", 1.0)
+    monkeypatch.setattr(ssh, "SLOWEST_BYTES_PER_S", 1_000_000)
+    # Nobody reads it.
+    with pytest.raises(DeviceLost, match=r"write .*slow within 1 s; the way there carries less than 50 kB/s.* a cable"):
+        link.put(source, str(slow))
+    link.close()
+
+
 def test_a_server_that_is_away_for_a_while(sshd, tmp_path):
     with connect(sshd, tmp_path) as transport:
         assert transport.run(["true"], timeout_s=20).ok
