@@ -11,10 +11,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import logging
-import os
-import signal
 import socket
-import subprocess
 import threading
 import time
 import weakref
@@ -24,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.devices.base import Address
 from hwbench.devices.known_hosts import HostKey, known
+from hwbench.devices.proxy_command import ProxyCommand
 from hwbench.devices.route import Hop
+from hwbench.devices.supervisor import plain
 from hwbench.errors import DeviceLost, DeviceUnreachable
 
 if TYPE_CHECKING:
@@ -39,8 +38,14 @@ PING_S, STALL_S = 5.0, 30.0
 ALL_LOGINS_S, LOOK_S = 120.0, 1.0
 # Of what a command prints, the other end may send 2 MiB before we take it; more than this it was not allowed to.
 MOST_WAITING_BYTES = 16 << 20
+# A ProxyCommand whose socket ended ends within this.
+END_S = 1.0
+# Of the first line of what is no SSH server, so much is told.
+SAID_BYTES = 300
 # What mends the end of a connection.
 AGAIN = "the same command goes on when it answers again"
+# What to look at where another end is no SSH server, or one that takes no logins now.
+_WHICH = "is this the port of its SSH server, and has that too many logins at once? Look there: journalctl -u ssh"
 
 
 class SshConnection:
@@ -57,7 +62,7 @@ class SshConnection:
         self._fault, self._mend = "", AGAIN
         self._limits: dict[object, tuple[float, str, str]] = {}
         self._bounded: list[weakref.ref[paramiko.Channel]] = []
-        self._command: subprocess.Popen[bytes] | None = None
+        self._command: ProxyCommand | None = None
         sock = self._socket(through)
         try:
             self.transport = paramiko.Transport(sock, packetizer_class=_watched())
@@ -136,10 +141,7 @@ class SshConnection:
 
     def _end_command(self) -> None:
         if self._command is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._command.pid, signal.SIGKILL)
-            self._command.wait()
-            self._command = None
+            self._command.close()
 
     def _end_when_stalled(self) -> None:
         while self.transport.is_active():
@@ -162,9 +164,11 @@ class SshConnection:
             try:
                 return through.open_channel("direct-tcpip", (hop.host, hop.port), ("127.0.0.1", 0), timeout=CONNECT_S)
             except (paramiko.SSHException, EOFError, OSError) as error:
-                raise self._unreachable(f"the host before it does not reach {hop}: {error}") from error
+                said = str(error) or "the connection ended"
+                raise self._unreachable(f"the host before it does not reach {hop}: {said}") from error
         if hop.command:
-            return self._start(hop.command)
+            self._command = ProxyCommand(hop.command)
+            return self._command.socket
         try:
             sock = socket.create_connection((hop.host, hop.port), CONNECT_S)
             # A command is several small packets, each of which would wait for the last to be acknowledged.
@@ -173,30 +177,32 @@ class SshConnection:
         except OSError as error:
             raise self._unreachable(_no_connection(hop, error)) from error
 
-    def _start(self, command: str) -> socket.socket:
-        """Starts a ProxyCommand, in a shell as ssh does; it speaks over the other end of the socket."""
-        ours, its = socket.socketpair()
-        with its:
-            self._command = subprocess.Popen(
-                command,
-                shell=True,
-                stdin=its.fileno(),
-                stdout=its.fileno(),
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        return ours
-
     def _shake_hands(self) -> None:
         import paramiko
 
         try:
             self.transport.start_client(timeout=HANDSHAKE_S)
             if not self.transport.initial_kex_done:
-                raise paramiko.SSHException(f"no answer in {HANDSHAKE_S:g} s")
+                raise TimeoutError
         except (paramiko.SSHException, EOFError, OSError) as error:
+            why = self._not_ssh(error)
             self.transport.close()
-            raise self._unreachable(f"what answers at {self.hop} does not speak SSH as it should: {error}") from error
+            raise self._unreachable(why) from error
+
+    def _not_ssh(self, error: Exception) -> str:
+        """What is wrong with the first words of the other end."""
+        import paramiko
+
+        if self._command and (ended := self._command.ended(END_S if _has_ended(error) else 0.0)):
+            return f"before an SSH server answered for {self.hop}, its ProxyCommand in ~/.ssh/config {ended}"
+        greeting = self.transport.packetizer.greeting
+        said = "" if not greeting or greeting.startswith("SSH-") else f"it said {plain(greeting.encode()[:SAID_BYTES])}"
+        if _has_ended(error):
+            said = f"{said} and ended the connection" if said else "it ended the connection"
+        elif isinstance(_cause(error), TimeoutError):
+            said = f"{said}, then nothing in {HANDSHAKE_S:g} s" if said else f"no answer in {HANDSHAKE_S:g} s"
+        old = isinstance(error, paramiko.ssh_exception.IncompatiblePeer)
+        return _no_ssh(self.hop, said or str(error), "update its SSH server" if old else _WHICH)
 
     def _check_host_key(self) -> None:
         shown = self.host_key()
@@ -233,11 +239,16 @@ class SshConnection:
             except (paramiko.SSHException, EOFError, OSError) as error:
                 if self._stalled or self._fault:
                     raise self._unreachable(self.why) from error
-                if isinstance(error, paramiko.AuthenticationException):
-                    if self.transport.is_active():
-                        continue
+                refused = isinstance(error, paramiko.AuthenticationException)
+                if refused and self.transport.is_active():
+                    continue
+                # A server ends the connection over several keys, or with a word.
+                if refused and (len(tried) > 1 or self.transport.packetizer.dismissed):
                     break
-                raise self._unreachable(f"{self.hop} ended the login: {error}") from error
+                said = "" if refused else str(error)
+                raise self._unreachable(
+                    f"{self.hop} ended the login: {said or 'the connection ended'}; look there: journalctl -u ssh"
+                ) from error
         raise self._unreachable(self._refused(tried, locked, skipped))
 
     def _refused(self, tried: list[str], locked: list[Path], skipped: list[str]) -> str:
@@ -316,18 +327,38 @@ def _waiting(channel: paramiko.Channel | None) -> int:
 
 
 def _watched() -> type[paramiko.packet.Packetizer]:
-    """paramiko's reader of packets, which also notes when the last one came."""
+    """paramiko's reader of packets, which also notes what of them we ask for."""
     import paramiko
 
     class Watched(paramiko.packet.Packetizer):  # type: ignore[misc]
         heard = 0.0
+        # The first line that came; that of an SSH server says which one it is.
+        greeting = ""
+        # The other end has said that it ends the connection.
+        dismissed = False
+
+        def readline(self, timeout: float) -> str:
+            line = str(super().readline(timeout))
+            self.greeting = self.greeting or line
+            return line
 
         def read_message(self) -> Any:
             message = super().read_message()
             self.heard = time.monotonic()
+            self.dismissed = message[0] == paramiko.common.MSG_DISCONNECT
             return message
 
     return Watched
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What paramiko met when it said this: of the first line it tells the end, a time limit and garbage alike."""
+    told = isinstance(error, EOFError | OSError)
+    return error if told else error.__context__ or error
+
+
+def _has_ended(error: BaseException) -> bool:
+    return isinstance(_cause(error), EOFError | ConnectionError)
 
 
 def _ping(transport: paramiko.Transport) -> None:
@@ -366,6 +397,10 @@ def _public_in(path: Path) -> bytes:
     return data if data.startswith(len(kind).to_bytes(4, "big") + kind.encode()) else b""
 
 
+def _no_ssh(hop: Hop, said: str, mend: str = _WHICH) -> str:
+    return f"what answers at {hop} does not speak SSH as it should: {said}; {mend}"
+
+
 def _no_connection(hop: Hop, error: OSError) -> str:
     if isinstance(error, socket.gaierror):
         return f"the name {hop.host} is not known; is it spelled right, and the device in this network?"
@@ -373,4 +408,6 @@ def _no_connection(hop: Hop, error: OSError) -> str:
         return f"{hop} gave no answer in {CONNECT_S:.0f} s; is it switched on, and in this network?"
     if isinstance(error, ConnectionRefusedError):
         return f"nothing takes connections at {hop}; is an SSH server running there (on Debian: apt install ssh)?"
-    return f"{hop} cannot be reached: {error.strerror or error}"
+    if isinstance(error, ConnectionResetError):
+        return _no_ssh(hop, "it ended the connection")
+    return f"{hop} cannot be reached: {error.strerror or error}; is it switched on, and in this network?"

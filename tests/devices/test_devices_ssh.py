@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -388,7 +389,7 @@ def test_hosts_that_do_not_answer(sshd, tmp_path, monkeypatch):
         silent.listen(0)
         monkeypatch.setattr(ssh_connection, "HANDSHAKE_S", 0.5)
         monkeypatch.setattr(ssh_connection, "BANNER_S", 0.5)
-        with pytest.raises(DeviceUnreachable, match=r"does not speak SSH as it should: (no answer|Error)"):
+        with pytest.raises(DeviceUnreachable, match=r"does not speak SSH as it should: (no answer|it ended)"):
             connect(sshd, tmp_path, port=port)
         monkeypatch.setattr(ssh_connection, "CONNECT_S", 0.2)
         fill = [socket.socket() for _ in range(4)]
@@ -399,6 +400,54 @@ def test_hosts_that_do_not_answer(sshd, tmp_path, monkeypatch):
             connect(sshd, tmp_path, port=port)
         for one in fill:
             one.close()
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (b"", "it ended the connection"),
+        (b"SSH-2.0-OpenSSH_9.9\r\n", "it ended the connection"),
+        (b"Exceeded MaxStartups\r\n", "it said 'Exceeded MaxStartups' and ended the connection"),
+        (b"HTTP/1.1 400 \x1b[2J\r\n\r\n", r"it said 'HTTP/1.1 400 \x1b[2J' and ended the connection"),
+    ],
+)
+@pytest.mark.parametrize("reset", [False, True], ids=["end", "reset"])
+def test_what_ends_the_connection_in_the_handshake_is_told(sshd, tmp_path, first, said, reset):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer():
+            side, _ = listening.accept()
+            with side:
+                side.sendall(first)
+                while first and not side.recv(1).endswith(b"\n"):  # their first line
+                    pass
+                if reset:
+                    side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(DeviceUnreachable) as caught:
+            connect(sshd, tmp_path, port=listening.getsockname()[1])
+        thread.join()
+    assert f"does not speak SSH as it should: {said}; is this the port of its SSH server" in str(caught.value)
+    assert str(caught.value).endswith("journalctl -u ssh")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("false", "ended with status 1; try it: false"),
+        ("echo no route >&2; exit 3", "ended with status 3 and said 'no route'; try it: echo no route >&2; exit 3"),
+        ("kill $$", "ended by a signal (Terminated); try it: kill $$"),
+        ("true http://me:word@gate", "ended with status 0; try it: true http://me:***@gate"),
+    ],
+)
+def test_a_proxy_command_that_ends_is_told_with_its_status_and_words(sshd, tmp_path, home, command, said):
+    (home / ".ssh").mkdir()
+    (home / ".ssh" / "config").write_text(f"Host board\n  ProxyCommand {command}\n")
+    with pytest.raises(DeviceUnreachable) as caught:
+        connect(sshd, tmp_path, host="board", port=22)
+    assert str(caught.value).endswith(f"for board:22, its ProxyCommand in ~/.ssh/config {said}")
 
 
 # Faults.
@@ -481,7 +530,13 @@ def silence(sshd, seconds):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
             stopped.append(pid)
-    timer = threading.Timer(seconds, lambda: [os.kill(pid, signal.SIGCONT) for pid in stopped])
+
+    def go_on():
+        for pid in stopped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    timer = threading.Timer(seconds, go_on)
     timer.start()
     try:
         yield
@@ -498,6 +553,16 @@ def test_a_silence_that_is_shorter_is_no_lost_connection(sshd, tmp_path, monkeyp
                 monkeypatch.setattr(module, limit, 0.2, raising=False)
         with silence(sshd, 2.0):
             assert transport.run(["echo", "on"], timeout_s=20).stdout == "on\n"
+
+
+def test_a_connection_that_ends_in_the_login_is_no_refused_key(sshd, tmp_path):
+    connection = SshConnection(route(address(sshd, tmp_path))[0], address(sshd, tmp_path), None)
+    with contextlib.closing(connection), silence(sshd, 2.0):
+        timer = threading.Timer(1.0, sshd.drop)
+        timer.start()
+        with pytest.raises(DeviceUnreachable, match=r"ended the login: .*; look there: journalctl -u ssh"):
+            connection.log_in()
+        timer.join()
 
 
 @pytest.mark.parametrize("stall_s", [30.0, 1.0])
