@@ -1,9 +1,10 @@
 """One user of a device at a time: two processes that measure on it would measure each other.
 
 A lease is a lock on a file of the user's state folder, so it ends with the process that holds it, however that ends,
-and counts for all workspaces. The file says who holds it, for the message to whoever comes second. The thread that
-holds a lease may take it again; other threads of its process are refused as other processes are. Nobody waits for a
-lease: one that is held is refused, so leases cannot lock each other out for ever, in whatever order they are taken.
+and counts for all workspaces of this user on this machine. The file says who holds it, for the message to whoever comes
+second. The thread that holds a lease may take it again; other threads of its process are refused as other processes
+are. Nobody waits for a lease: one that is held is refused, so leases cannot lock each other out for ever, in whatever
+order they are taken.
 
 One device may have several addresses; ``unit.py`` takes the leases that hold for all of them.
 """

@@ -19,6 +19,7 @@ from typing import Self
 
 from hwbench.devices.base import MOST_PULL_BYTES, Address, CommandResult
 from hwbench.devices.depot import Depot
+from hwbench.devices.device_text import number
 from hwbench.devices.link import Link, Stream
 from hwbench.devices.supervisor import BEAT_S, HERE, LEASE_S, STAMP, Chore, Order, Supervised
 from hwbench.devices.work_folder import OURS, PLACE
@@ -35,13 +36,15 @@ LINE_S = 1.0
 MOST_OUTPUT_BYTES = 64 << 20
 # The end of what a process wrote to stderr; enough for a message, not for a log.
 TAIL_BYTES = 4096
+# Of the processes of other clients so many are told.
+MOST_OTHERS = 5
 # Scripts of ours that only look at a few files.
 SCRIPT_S = 60.0
 
 # Ends what nobody watches any more. A record says who watches and what runs: two lines of process number and start, and
 # a third of the start of the machine, which records of older versions lack. Records are believed in a folder that is
 # ours alone, and only files of ours there: the folder may be one that others made, in a place where all may write.
-# Arguments: the work folder, our name. Prints how many were ended.
+# Arguments: the work folder, our name. Prints how many were ended, and the numbers of what other clients run.
 SWEEP = (
     STAMP
     + HERE
@@ -62,7 +65,10 @@ sweep() {
       continue
     fi
     # A watcher of state Z is dead, and nobody has asked for its end.
-    [ "${name%%.*}" != "$own" ] && same "$watcher" "$watched" && [ "$state" != Z ] && continue
+    if [ "${name%%.*}" != "$own" ] && same "$watcher" "$watched" && [ "$state" != Z ]; then
+      same "$pid" "$start" && others="$others $pid"
+      continue
+    fi
     if same "$pid" "$start"; then
       kill -9 "-$pid" 2>/dev/null
       kill -9 "$pid" 2>/dev/null
@@ -72,7 +78,7 @@ sweep() {
   done
 }
 place "$1"
-own=$2 ended=0
+own=$2 ended=0 others=
 if ! [ -L "$folder" ] && cd "$folder" 2>/dev/null; then
   set -- run/*
   if [ -e "$1" ] && ours . && ours run; then
@@ -80,7 +86,7 @@ if ! [ -L "$folder" ] && cd "$folder" 2>/dev/null; then
     sweep
   fi
 fi
-echo "$ended"
+echo "$ended$others"
 """
 )
 
@@ -92,7 +98,12 @@ class RemoteTransport:
         link: The way there; closed with the transport.
         address: Says the device's name, for messages, and the work folder there.
         pauses_s: Before each attempt to connect again.
+
+    Attributes:
+        others: The numbers there of processes that other clients ran when the connection was made.
     """
+
+    others: tuple[int, ...] = ()
 
     def __init__(self, link: Link, address: Address, *, pauses_s: Sequence[float] = PAUSES_S) -> None:
         self._link = link
@@ -219,7 +230,8 @@ class RemoteTransport:
         raise DeviceUnreachable(str(self._named(refused))) from refused
 
     def _sweep(self) -> None:
-        self._script(SWEEP, self._address.work_dir, self._owner)
+        words = self._script(SWEEP, self._address.work_dir, self._owner).stdout.split()
+        self.others = tuple(filter(None, map(number, words[1 : MOST_OTHERS + 1])))
         self._swept = True
 
     def _record(self) -> str:

@@ -9,7 +9,7 @@ have one board, whatever each of them calls it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from hwbench.devices.base import Transport
@@ -57,6 +57,9 @@ def occupied(transport: Transport, report: Report | None = None) -> Iterator[Pro
     A device that tells neither serial number, machine id nor boot id is held by its address alone; ``report`` is told.
     One that is started anew within the block stays held by address and serial number.
 
+    A lease counts for this user on this machine. Of other machines and users ``report`` is told what they run there
+    when the block begins; nobody is refused for it, and what they begin later is not seen.
+
     Raises:
         DeviceBusy: Another process or thread holds it, by this address or another one; says which, and since when.
         DeviceError: It does not describe itself.
@@ -72,6 +75,14 @@ def occupied(transport: Transport, report: Report | None = None) -> Iterator[Pro
                 "reaches it by another address would measure at the same time"
             )
         with unit_leased(probe, address):
+            # Not of this user on this machine, who has the lease: of no other user and machine anything is known here.
+            others: Sequence[int] = getattr(transport, "others", ())
+            if others and report is not None:
+                report(
+                    f"{address}: another hwbench runs something there, from another machine or as another user, or was "
+                    "cut off within the last minute; two at a time measure each other: wait until it has ended, it is "
+                    f"this process there: ps -fp {','.join(map(str, others))}"
+                )
             yield probe
 
 

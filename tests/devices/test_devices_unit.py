@@ -12,12 +12,15 @@ import pytest
 import sshd as server
 
 from hwbench.devices import Device, Probe, control, holder, lease, leased, occupant, occupied, probe_device
+from hwbench.devices.base import Address
 from hwbench.devices.control import Conditions, controlled, put_back_left_over
 from hwbench.devices.device_file import write_device
 from hwbench.devices.journal import Change, Journal, belongs, waiting
 from hwbench.devices.local import LocalTransport
+from hwbench.devices.remote import RemoteTransport
 from hwbench.devices.unit import BOOT_ID, unit_leased, unit_names
 from hwbench.errors import DeviceBusy, DeviceLost
+from hwbench.testing.links import ShellLink
 from hwbench.workspace import Workspace
 
 HERE = Path(__file__).parent
@@ -238,6 +241,7 @@ sys.stdin.read()
 LEASE = """
 import sys
 from hwbench.devices import Probe, leased
+from hwbench.devices.remote import RemoteTransport
 from hwbench.devices.unit import unit_leased
 address, unit, boot = sys.argv[1:]
 probe = Probe("", "", "", (), (), (), 0, "", False, unit=unit, boot=boot)
@@ -361,6 +365,26 @@ def test_19_14_a_board_that_tells_nothing_is_held_by_its_address_and_it_is_said(
         assert told == []
     with leased_elsewhere("ssh:board:22"), pytest.raises(DeviceBusy, match="ssh:board:22"), occupied(device):
         pass
+
+
+def test_what_another_machine_runs_there_is_told_and_what_it_ran_is_not(tmp_path):
+    address = Address("board", work_dir=str(tmp_path / "work"))
+    said = []
+    with RemoteTransport(ShellLink(), address) as elsewhere:  # whose leases lie elsewhere, too: it takes none here
+        process = elsewhere.spawn(["sh", "-c", "echo $$; exec sleep 60"])
+        number = process.read_line(20)
+        with RemoteTransport(ShellLink(), address) as transport, occupied(transport, said.append):
+            assert transport.others == (int(number),)
+        (line,) = said
+        assert "another hwbench runs something there, from another machine" in line
+        assert line.endswith(f"ps -fp {number}")
+        process.kill()
+        with RemoteTransport(ShellLink(), address) as transport, occupied(transport, said.append):
+            transport.spawn(["true"]).wait(20)
+            transport._lost()
+            assert transport.run(["true"], timeout_s=20).ok
+            assert transport.others == ()
+        assert said == [line]
 
 
 # Whoever has the board makes a folder there that must not be there; the address is another one for each process.
