@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import logging
+import os
 import socket
 import threading
 import time
@@ -283,7 +284,7 @@ class SshConnection:
         import paramiko
         from cryptography.exceptions import UnsupportedAlgorithm
 
-        agent = paramiko.Agent() if self.hop.agent else None
+        agent = self._agent(skipped) if self.hop.agent else None
         held = {key.asbytes(): key for key in agent.get_keys()} if agent else {}
         try:
             wanted = {path: _public(path) for path in self.hop.keys}
@@ -312,6 +313,17 @@ class SshConnection:
         finally:
             if agent:
                 agent.close()
+
+    def _agent(self, skipped: list[str]) -> paramiko.Agent | None:
+        """The SSH agent; None where one does not answer as it should, which ``skipped`` gets."""
+        import paramiko
+
+        try:
+            return paramiko.Agent()
+        except (paramiko.SSHException, OSError) as error:
+            place = os.environ.get("SSH_AUTH_SOCK", "")
+            skipped.append(f"the SSH agent at {place} does not answer ({error}); start another: eval $(ssh-agent)")
+            return None
 
     @property
     def _known(self) -> Any:

@@ -273,6 +273,30 @@ def test_an_agent_signs_for_a_file_with_the_public_key(sshd, tmp_path, agent):
     connect(sshd, tmp_path, identity=str(tmp_path / "board.pub"), agent=True).close()
 
 
+# paramiko leaves the socket of such an agent to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_agent_that_does_not_answer_keeps_no_file_from_being_tried(sshd, tmp_path, monkeypatch):
+    place = tmp_path / "agent"
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(place))
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(place))
+        listening.listen()
+
+        def hang_up():
+            with contextlib.suppress(OSError):
+                while True:
+                    listening.accept()[0].close()
+
+        thread = threading.Thread(target=hang_up, daemon=True)
+        thread.start()
+        with connect(sshd, tmp_path, agent=True) as transport:
+            assert transport.run(["true"], timeout_s=20).ok
+        with pytest.raises(DeviceUnreachable, match=rf"agent at {place} does not answer \(.*\); start another: eval"):
+            connect(sshd, tmp_path, agent=True, identity=str(tmp_path / "none"))
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
 def security_key(path):
     """A private key that only a device on USB can use, as ssh-keygen -t ed25519-sk writes it."""
 
