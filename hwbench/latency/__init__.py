@@ -15,7 +15,16 @@ from hwbench.latency.plan import calibration_networks, context_chains
 from hwbench.latency.predictor import AdditivePredictor, Position
 from hwbench.latency.row_choice import ByUse, RandomChoice, RowChoice
 from hwbench.latency.row_models import FilledRows
-from hwbench.latency.table import LatencyRow, LatencyTable, Role, SelfCheck, load_table, profile_command, table_path
+from hwbench.latency.table import (
+    LatencyRow,
+    LatencyTable,
+    Role,
+    SelfCheck,
+    load_table,
+    profile_command,
+    table_path,
+    validate_command,
+)
 from hwbench.latency.tables_frame import tables_frame
 from hwbench.latency.transfer import DeviceRatio, transferred
 from hwbench.latency.validation import Comparison, Validation, spearman
@@ -65,6 +74,7 @@ __all__ = [
     "tables_frame",
     "transferred",
     "taken_otherwise",
+    "validate_command",
     "variant_rows",
     "with_own_networks",
     "with_honest_intervals",

@@ -385,15 +385,35 @@ def profile_command(
 
     ``classes`` are those of the heads, where no ``workload`` has one; None: the default.
     """
-    threads = f" --threads {target.threads}" if target.threads != 1 else ""
-    runtime = f" --runtime {target.runtime}" if target.runtime != DEFAULT_RUNTIME else ""
-    command = f"hwbench profile --device {target.device} --space {space or 'SPACE'} --precision {precision}"
     streams = STREAM in (variant, workload.variant if workload else AUTO)
-    form = " --streaming" if streams else ""
     variants = ""
     if workload is not None:
         last = workload.blocks[-1]
         classes = last.out_channels if last.role.gives_logits else classes
         variants = f" --variants {workload.variant}" if workload.variant not in (AUTO, STREAM) else ""
+    return f"hwbench profile {_options(target, precision, space, STREAM if streams else AUTO, classes)}{variants}"
+
+
+def validate_command(
+    target: Target, precision: Precision, space: str | None = None, variant: str = AUTO, classes: int | None = None
+) -> str:
+    """The command that holds the table of a target against networks which no calibration has seen.
+
+    Args:
+        target: What the table is of.
+        precision: Of the arithmetic.
+        space: Where the networks are drawn from.
+        variant: ``stream``: the table of new frames.
+        classes: Of the heads; None: those that were profiled.
+    """
+    return f"hwbench validate {_options(target, precision, space, variant, classes)}"
+
+
+def _options(target: Target, precision: Precision, space: str | None, variant: str, classes: int | None) -> str:
+    """The options that name a table, those left out that the default names."""
+    threads = f" --threads {target.threads}" if target.threads != 1 else ""
+    runtime = f" --runtime {target.runtime}" if target.runtime != DEFAULT_RUNTIME else ""
+    form = " --streaming" if variant == STREAM else ""
     heads = f" --classes {classes}" if classes not in (None, DEFAULT_CLASSES) else ""
-    return f"{command}{threads}{runtime}{form}{heads}{variants}"
+    place = f"--device {target.device} --space {space or 'SPACE'} --precision {precision}"
+    return f"{place}{threads}{runtime}{form}{heads}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hwbench.devices import load_device
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, NotMeasured
-from hwbench.latency import LatencyTable, profile_command, table_path, tables_frame
+from hwbench.latency import LatencyTable, profile_command, table_path, tables_frame, validate_command
 from hwbench.measure.store import MeasurementStore
 from hwbench.measure.store_types import StoredRow, TakenSession, fingerprint
 from hwbench.measure.sustained_log import SustainedCourse, courses
@@ -82,8 +82,7 @@ class TargetReport:
 
     def validate(self, precision: Precision) -> str:
         """The command that measures networks which no calibration has seen."""
-        command = profile_command(self.target, precision, self.space)
-        return f"{command.replace('hwbench profile', 'hwbench validate', 1)} --networks 12"
+        return f"{validate_command(self.target, precision, self.space)} --networks 12"
 
 
 @dataclass(frozen=True)

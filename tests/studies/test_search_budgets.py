@@ -30,6 +30,7 @@ from hwbench.reports.study import gather
 from hwbench.runtimes.runners import Runner
 from hwbench.specs import Architecture, BlockRole, Precision, Timing
 from hwbench.specs.kinds.x3d import X3dKind
+from hwbench.specs.model_name import ModelName, note_named
 from hwbench.studies.candidates import Candidate, FurtherLatency, pareto
 from hwbench.studies.confirmation import Confirmation
 from hwbench.studies.latencies import space_latencies
@@ -269,8 +270,10 @@ def test_what_is_too_slow_on_the_phone_is_not_the_best(workspace, bay):
         file.unlink()  # what was measured on the faster phone
     with pytest.raises(
         OverBudget, match=rf"within 4\.2 ms on local and 5\.9 ms on {PHONE}; the fastest take .* on {PHONE}"
-    ):
+    ) as error:
         ask(workspace, budget="4.2ms,5.9ms")
+    checks = [f"hwbench validate --device {device} --space x3d-tiny --precision int8" for device in ("local", PHONE)]
+    assert str(error.value).endswith(f"or check the tables: {'; '.join(checks)}")
 
 
 def test_budgets_that_exclude_each_other_are_answered_with_the_nearest(workspace, bay, latencies, monkeypatch, capsys):
@@ -412,6 +415,43 @@ def test_where_nothing_may_fit_the_nearest_network_is_named_on_all_devices():
     assert "3 networks with a score, none of which" in said
     assert "beyond 4 ms on pi5 and 50 ms on s9 to be measured: 2, the nearest takes 5 ms on pi5 and 50 ms on s9" in said
     assert said.endswith(
-        "lacks by now: 1; give a larger budget or more --trials, or measure the rows: hwbench profile --device s9"
+        "lacks by now: 1; give a larger budget or more --trials, or measure the rows: "
+        "hwbench profile --device s9 --space x --precision int8"
     )
     assert "evaluator 'entropy' gave none" in str(over_budget("mine", settings, [], []))
+
+
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        ({}, ""),
+        ({"precision": "fp32"}, ""),
+        ({"target": "pi5/onnx-1.27.0/t4"}, " --threads 4 --runtime onnx"),
+        ({"variant": "stream", "num_classes": 20}, " --streaming --classes 20"),
+        ({"missing_rows": "interpolated"}, " --interpolate"),
+        ({"missing_rows": "transferred from s9/fp32"}, " --transfer-from s9/fp32"),
+        ({"missing_rows": "transferred from pi5"}, ""),
+    ],
+)
+def test_what_is_advised_where_nothing_fits_is_of_the_table_of_the_search(changes, options):
+    target = replace(installed_target(), device="pi5").key
+    settings = replace(Settings("x,y", "d,e", target, "int8", 4.0, 8), **changes)
+    slow = [Candidate("x:a=1", 1.0, 3e-3, measured_s=6e-3), Candidate("y:a=1", 1.0, 3e-3, measured_s=5e-3)]
+    command = f"hwbench validate --device pi5 --space y --precision {settings.precision}{options}"
+    said = str(over_budget("mine", settings, slow, slow))
+    assert said.endswith(
+        f"the fastest takes 5 ms; give a larger budget or more --trials, or check the table: {command}"
+    )
+    lacking = str(over_budget("mine", settings, [], [Candidate("x:a=1", 1.0, math.nan)]))
+    measured = options.partition(" --interpolate")[0].partition(" --transfer-from")[0]
+    place = f"hwbench profile --device pi5 --space x,y --precision {settings.precision}{measured}"
+    assert lacking.endswith(f"measure the rows: {place}")
+
+
+def test_the_one_network_of_a_model_of_ones_own_is_not_held_against_others():
+    settings = Settings("my.models.net", "d", replace(installed_target(), device="pi5").key, "int8", 4.0, 8)
+    slow = [Candidate("my.models.net:", 1.0, 3e-3, measured_s=5e-3)]
+    note_named(ModelName.parse("my.models:net"), None)
+    assert str(over_budget("mine", settings, slow, slow)).endswith("; give a larger budget or more --trials")
+    lacking = str(over_budget("mine", settings, [], [Candidate("my.models.net:", 1.0, math.nan)]))
+    assert lacking.endswith("hwbench profile --device pi5 --space my.models:net --precision int8")
