@@ -98,7 +98,8 @@ def advice(device: Device) -> str:
     record = _record(device.workspace, device.name)
     if not record.is_file() or _running(record) is not None:
         return ""
-    return f"its laboratory has ended; start it again: hwbench devices add {device.name} --virtual --force"
+    over = "" if device.transport_name == "ssh" else f" --over {device.transport_name}"
+    return f"its laboratory has ended; start it again: hwbench devices add {device.name} --virtual{over} --force"
 
 
 def _forget(record: Path) -> None:

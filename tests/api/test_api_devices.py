@@ -1,6 +1,7 @@
 """Devices as functions: this machine under a name of its own, and a host key that somebody must confirm."""
 
 import json
+import shlex
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ from plugin_packages import offer
 
 import hwbench
 from hwbench.api.devices.trust import HostKeyAnswer, ShownHostKey, approve
+from hwbench.cli.main import main
 from hwbench.devices import leased, load_device, transports
 from hwbench.devices.known_hosts import HostKey
 from hwbench.errors import DeviceError, DeviceUnreachable, InvalidValue, MissingDependency, UnknownName
@@ -84,6 +86,34 @@ def test_what_cannot_be_added_writes_nothing(workspace, fields, said):
     with pytest.raises(InvalidValue, match=said):
         hwbench.add_device(hwbench.AddDeviceRequest(**fields), workspace=workspace)
     assert "box" not in workspace.names("profiles")
+
+
+@pytest.mark.parametrize(
+    ("fields", "typed"),
+    [
+        ({}, ""),
+        ({"local": True, "description": "it's mine"}, """ --local --description 'it'"'"'s mine'"""),
+        ({"adb": ""}, " --adb"),
+        ({"adb": "phone.local:5555"}, " --adb phone.local:5555"),
+        ({"virtual": True}, " --virtual"),
+        ({"virtual": True, "over": "adb"}, " --virtual --over adb"),
+        ({"ssh": "pi@pi5.local"}, " --ssh pi@pi5.local"),
+        (
+            {"ssh": "pi5", "identity": "my key", "agent": True, "fingerprint": "SHA256:x", "replace": True},
+            " --ssh pi5 --identity 'my key' --agent --replace --fingerprint SHA256:x",
+        ),
+    ],
+)
+def test_a_taken_name_is_written_anew_by_all_that_was_typed(workspace, box, monkeypatch, capsys, fields, typed):
+    with pytest.raises(InvalidValue, match="is there already") as error:
+        hwbench.add_device(hwbench.AddDeviceRequest(name="box", **fields), workspace=workspace)
+    words = shlex.split(str(error.value).rpartition(" as the device is now: ")[2])
+    words.remove("--force")
+    assert words == ["hwbench", "devices", "add", "box", *shlex.split(typed)]
+    monkeypatch.chdir(workspace.root)
+    with pytest.raises(SystemExit):  # the words are read as they were meant
+        main(words[1:])
+    assert str(error.value) in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(

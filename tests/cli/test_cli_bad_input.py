@@ -267,7 +267,7 @@ OTHERS = [
     *[(("devices", c, "../local"), 2, ("unknown device '../local'",)) for c in ("show", "check", "prepare", "remove")],
     *[(("devices", "add", "--local", "--", name), 2, ("device name: expected letters", "hwbench devices add board"))
       for name in ("../x", "..", "", "-x", "a b", "a/b", "x\n", "\x1b[2J", "x" * 65)],
-    (("devices", "add", "local", "--local"), 2, ("'local' is there already", "hwbench devices add local --force")),
+    (("devices", "add", "local", "--local"), 2, ("'local' is there already", "devices add local --local --force")),
     (("devices", "add", "box"), 2, ("expected a way to the device", "--ssh", "--adb")),
     (("devices", "add", "box", "--local", "--adb"), 2, ("expected one way", "--adb and --local")),
     (("devices", "add", "box", "--local", "--agent"), 2, ("--identity and --agent belong to --ssh",)),

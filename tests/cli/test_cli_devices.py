@@ -106,7 +106,7 @@ def test_an_existing_device_is_not_overwritten(box, capsys):
     before = path.read_text()
     status, out, err = run(capsys, "add", "box", "--local")
     assert (status, out, path.read_text()) == (2, "", before)
-    assert "hwbench devices add box --force" in err
+    assert "hwbench devices add box --local --force" in err
 
 
 def test_force_accepts_the_device_as_it_is_now_and_keeps_what_was_written_by_hand(box, capsys):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hwbench.devices import virtual
+from hwbench.devices import Device, virtual
 from hwbench.workspace import Workspace
 
 
@@ -39,6 +39,16 @@ def test_19_07_another_laboratory_with_the_number_of_ours_lives(tmp_path, servin
     assert not path.exists()
     time.sleep(0.1)
     assert serving.poll() is None
+
+
+@pytest.mark.parametrize(("over", "option"), [("ssh", ""), ("adb", " --over adb")])
+def test_a_laboratory_that_has_ended_is_started_again_as_it_was_reached(tmp_path, over, option):
+    workspace = Workspace.create(tmp_path / "bench")
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    record(workspace, pid=ended.pid, adb=None)
+    device = Device("lab", over, emulated=True, workspace=workspace)
+    assert virtual.advice(device).endswith(f": hwbench devices add lab --virtual{option} --force")
 
 
 @pytest.mark.parametrize("new", [True, False], ids=["with its start", "as older versions wrote it"])

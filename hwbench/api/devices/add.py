@@ -93,10 +93,18 @@ class AddDeviceRequest:
 
     def command(self) -> str:
         """The command line that adds the device, to be typed once more with a fingerprint."""
-        words = ["hwbench", "devices", "add", self.name, *(["--ssh", self.ssh] if self.ssh else [])]
+        words = ["hwbench", "devices", "add", self.name]
+        for way, place in self.ways.items():  # --adb may stand alone, and the place of --virtual is no word of it
+            words += [f"--{way}", *([place] if place and way != "virtual" else [])]
+        words += ["--over", self.over] if changed(self, "over") else []
         words += ["--identity", self.identity] if self.identity else []
         words += [] if self.description is None else ["--description", self.description]
         return shlex.join([*words, *["--agent"] * self.agent, *["--force"] * self.force])
+
+    def anew(self) -> str:
+        """The command line that writes the file of the device anew, where its name is taken."""
+        key = [] if self.fingerprint is None else ["--fingerprint", shlex.quote(self.fingerprint)]
+        return " ".join([replace(self, force=True).command(), *["--replace"] * self.replace, *key])
 
 
 @dataclass(frozen=True)
@@ -161,7 +169,7 @@ def _check_place(workspace: Workspace, request: AddDeviceRequest) -> None:
     if taken and not request.force:
         raise InvalidValue(
             f"device {name!r} is there already: {workspace.device(name)}; choose another name, or write its file anew "
-            f"as the device is now: hwbench devices add {name} --force"
+            f"as the device is now: {request.anew()}"
         )
     if not request.ways and not taken:
         raise InvalidValue(f"expected a way to the device: hwbench devices add {name} with {WAYS}")
