@@ -9,11 +9,13 @@ import csv
 import io
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
+from hwbench import lookup
 from hwbench.data.listings import DataListing, SplitVideo
 from hwbench.data.media import FileSource
 from hwbench.data.readers.directions import COMMENT, DIRECTIONAL
@@ -37,7 +39,8 @@ def check_target(listing: DataListing, out: Path) -> None:
     """
     if is_list_file(out) and listing.own_split:
         raise UsageError(
-            f"{listing.data} says what is for validation, which one list cannot; name a folder: --out {out.stem}"
+            f"{listing.data} says what is for validation, which one list cannot; name a folder: "
+            f"--out {_place(listing, out)}"
         )
     for video in listing.videos:
         listed = video.listed
@@ -54,7 +57,7 @@ def check_target(listing: DataListing, out: Path) -> None:
         if is_list_file(out) and len({*groups}) < len(groups):
             raise UsageError(
                 f"{listing.data} says which videos stay on one side of a split, which a list cannot; name a folder for "
-                f"the split that training would draw: --out {out.stem}"
+                f"the split that training would draw: --out {_place(listing, out)}"
             )
         labels = _check_lines(listing, folder)
         if not is_list_file(out):
@@ -64,13 +67,14 @@ def check_target(listing: DataListing, out: Path) -> None:
         return
     if is_list_file(out) and out.suffix.lower() != _TABLE_END:
         raise UsageError(
-            f"labels of {listing.data} are about parts of videos, which stand in a table: --out {out.stem}.csv"
+            f"labels of {listing.data} are about parts of videos, which stand in a table: "
+            f"--out {_place(listing, out, _TABLE_END)}"
         )
     _check_rows(listing, folder)
 
 
 def check_own_lists(source: Path, out: Path, *, parts: bool) -> None:
-    """Raises UsageError where lists would replace those that the data set itself is read from.
+    """Raises UsageError where lists would replace those that the data set itself is read from, or would be read for it.
 
     Args:
         source: What the data set is read from: a file, or a folder.
@@ -83,6 +87,34 @@ def check_own_lists(source: Path, out: Path, *, parts: bool) -> None:
                 f"--out: {file} is where the data set itself says what its videos are, and what it says of those that "
                 "are not fit would be lost; name another place"
             )
+    if source.is_dir() and not is_list_file(out) and out.is_dir() and out.samefile(source):
+        named = out.resolve() if out.name in ("", "..") else out
+        raise UsageError(
+            f"--out: {out} is the folder of the data set, which would be read from these lists from then on; name "
+            f"another one: --out {shlex.quote(f'{named}-clean')}"
+        )
+
+
+def _place(listing: DataListing, out: Path, ending: str = "") -> str:
+    """Where lists of another form go, as a word of a command line: beside ``out``, and not where the data set is.
+
+    Args:
+        listing: The data set.
+        out: The list file that does not do.
+        ending: Of a list file that does; empty: a folder does.
+    """
+    place = out.with_suffix(ending)
+    while lookup.exists(place) if ending else lookup.is_file(place) or _holds(place, listing):
+        place = place.with_name(f"{place.name.removesuffix(ending)}-clean{ending}")
+    return shlex.quote(str(place))
+
+
+def _holds(folder: Path, listing: DataListing) -> bool:
+    """Whether a folder is where a data set, or a video of it, lies."""
+    whole = folder.resolve()
+    return whole == listing.root.resolve() or any(
+        video.listed.path.absolute().is_relative_to(whole) for video in listing.videos
+    )
 
 
 def _targets(out: Path, parts: bool) -> dict[Path, str | None]:
@@ -154,7 +186,7 @@ def _check_cells(listing: DataListing, out: Path) -> None:
         if any(map(is_formula, re.split("[,;\t]", _line(video, out.parent)))):
             raise UsageError(
                 f"{shown(video.name, 200)} or its label is a formula to spreadsheets behind a comma or a semicolon, "
-                f"and they open {_TABLE_END} files: --out {out.stem}.txt"
+                f"and they open {_TABLE_END} files: --out {_place(listing, out, '.txt')}"
             )
 
 

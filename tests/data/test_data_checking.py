@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -425,8 +426,47 @@ def test_the_clean_lists_are_read_as_data(workspace: Workspace, clips: Path, tmp
     splits = read_splits(tmp_path / "clean")
     assert (len(splits.train), len(splits.val), splits.train.classes) == (2, 2, ("jump", "run"))
     assert all(path.is_file() for path in splits.train.paths)
-    with pytest.raises(UsageError, match="name a folder: --out clean"):
-        check_target(checked.listing, tmp_path / "clean.txt")
+
+
+@pytest.mark.parametrize(
+    ("typed", "other"),
+    [
+        ("clean.txt", "clean"),
+        ("my lists/my clean.txt", "'my lists/my clean'"),
+        ("clips.txt", "clips-clean"),
+        ("notes.txt", "notes-clean"),
+    ],
+)
+def test_the_folder_that_is_advised_is_beside_the_list_and_outside_the_data_set(
+    workspace: Workspace, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, other: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("notes").write_text("a file")
+    request = hwbench.CheckDataRequest(data="clips", out=Path(typed), jobs=0)
+    with pytest.raises(UsageError) as error:
+        hwbench.check_data(request, workspace=workspace)
+    assert str(error.value).endswith(f"; name a folder: --out {other}")
+    out = Path(shlex.split(other)[0])
+    assert hwbench.check_data(replace(request, out=out), workspace=workspace).lists
+
+
+def test_lists_do_not_come_into_the_folder_of_the_data_set(
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path
+) -> None:
+    """Which would be read from them then, without what is not fit."""
+    for index in range(4):
+        make_video(f"my clips/run/{index}.mp4", count=10 + index)
+    clips = tmp_path / "my clips"
+    before = open_listing(workspace, str(clips))
+    request = hwbench.CheckDataRequest(data=str(clips), out=clips, jobs=0)
+    for out in (clips, clips / "run" / ".."):
+        with pytest.raises(
+            UsageError, match=r"is the folder of the data set, .* name another one: --out '/.*clips-clean'$"
+        ):
+            hwbench.check_data(replace(request, out=out), workspace=workspace)
+    assert open_listing(workspace, str(clips)) == before
+    result = hwbench.check_data(replace(request, out=clips.with_name("my clips-clean")), workspace=workspace)
+    assert len(result.lists) == 2
 
 
 class Hearing(hwbench.Listener):
@@ -501,7 +541,7 @@ def test_groups_are_kept_together_by_a_split_and_by_no_list(
     (tmp_path / "clips" / "all.csv").write_text("".join(rows))
     data = f"table:{tmp_path / 'clips' / 'all.csv'}"
     request = hwbench.CheckDataRequest(data=data, out=tmp_path / f"clean{ending}", jobs=0)
-    with pytest.raises(UsageError, match=r"a split, which a list cannot; name a folder .*: --out clean$"):
+    with pytest.raises(UsageError, match=r"a split, which a list cannot; name a folder .*: --out .*/clean$"):
         hwbench.check_data(request, workspace=workspace)
     hwbench.check_data(replace(request, out=tmp_path / "clean"), workspace=workspace)
     splits = read_splits(tmp_path / "clean")
@@ -546,8 +586,10 @@ def test_clean_tables_of_parts_are_read_as_data(
 
     assert kept(f"table:{out}") == {one for one in kept(data) if one[0] != tmp_path.resolve() / "clips" / "bad.mp4"}
     if not own_split:
-        with pytest.raises(UsageError, match=r"parts of videos, which stand in a table: --out clean\.csv"):
-            check_target(open_listing(workspace, data), tmp_path / "clean.txt")
+        with pytest.raises(UsageError, match=r"parts of videos, which stand in a table: --out .*/more\.csv$"):
+            check_target(open_listing(workspace, data), tmp_path / "more.txt")
+        with pytest.raises(UsageError, match=r"which stand in a table: --out .*/clips/all-clean\.csv$"):
+            check_target(open_listing(workspace, data), tmp_path / "clips" / "all.txt")
 
 
 @pytest.mark.parametrize(

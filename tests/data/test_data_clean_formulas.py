@@ -63,5 +63,5 @@ def test_19_17_lines_of_clean_lists_are_no_formula(tmp_path: Path, name: str) ->
         assert listed_video(tmp_path, f"./{name} walk").path.resolve() == tmp_path / name
     hidden = SplitVideo(ListedVideo(tmp_path / "a.mp4", "walk,=1+1"), "train")
     check_target(listing(hidden), tmp_path / "clean.txt")
-    with pytest.raises(UsageError, match=r"formula to spreadsheets .*: --out clean\.txt"):
-        check_target(listing(hidden), tmp_path / "clean.csv")
+    with pytest.raises(UsageError, match=r"formula to spreadsheets .*: --out .*/more\.txt$"):
+        check_target(listing(hidden), tmp_path / "more.csv")
