@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -171,7 +172,7 @@ def prepare_data(
 def check_preparable(listing: DataListing) -> None:
     """Raises InvalidFile where training refuses the data set, InvalidValue where labels are about moments or boxes."""
     if listing.fault:
-        raise InvalidFile(f"{listing.fault}; see what else is wrong: hwbench data check {listing.data}")
+        raise InvalidFile(f"{listing.fault}; see what else is wrong: hwbench data check {shlex.quote(listing.data)}")
     for video in listing.videos:
         part = video.listed.part
         if part is not None and (part.box or part.keyframe_s is not None):

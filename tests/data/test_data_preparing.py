@@ -4,6 +4,7 @@ import errno
 import functools
 import json
 import os
+import shlex
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -889,9 +890,10 @@ def test_labels_that_a_folder_cannot_say_are_refused(more: dict[str, object], er
 
 
 def test_a_set_that_training_refuses_is_refused(workspace: Workspace, make_video: MakeVideo, tmp_path: Path) -> None:
-    make_video("single/run/a.mp4")
-    with pytest.raises(InvalidFile, match="hwbench data check"):
-        prepare(workspace, tmp_path / "single", tmp_path / "out")
+    make_video("a single/run/a.mp4")
+    with pytest.raises(InvalidFile, match="see what else is wrong: hwbench data check ") as error:
+        prepare(workspace, tmp_path / "a single", tmp_path / "out")
+    assert shlex.split(str(error.value))[-4:] == ["hwbench", "data", "check", str(tmp_path / "a single")]
 
 
 def test_without_an_encoder_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
