@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,7 @@ def read_exported(path: Path) -> ExportedModel:
     except FileNotFoundError:
         raise InvalidFile(
             f"{path}: expected the folder of an exported model, found no {MANIFEST}; "
-            f"make one: hwbench export CHECKPOINT --precision int8 --out {path}"
+            f"make one: hwbench export CHECKPOINT --precision int8 --out {_place(path)}"
         ) from None
     except (OSError, ValueError) as error:
         raise InvalidFile(f"{manifest}: cannot be read: {error}; export the model again") from None
@@ -81,6 +82,15 @@ def read_exported(path: Path) -> ExportedModel:
         source=_text(tested.get("source")) if isinstance(tested, dict) else "",
         doubts=doubts,
     )
+
+
+def _place(path: Path) -> str:
+    """Where an export may go, as a word of a command line: the folder itself, or one beside a file of no export."""
+    place = path if of_file(path) is None else path.with_name(path.name.partition(".")[0] or path.name)
+    while lookup.is_file(place) or lookup.is_file(place / MODEL):
+        whole = place if place.name not in ("", "..") else place.resolve()
+        place = whole.with_name(f"{whole.name}-int8")
+    return shlex.quote(str(place))
 
 
 def _model_name(values: Mapping[str, object]) -> str:

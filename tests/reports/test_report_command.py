@@ -1,10 +1,13 @@
 """``hwbench report`` as it is typed."""
 
 import json
+import shlex
+from pathlib import Path
 
 import pytest
 
 from hwbench.cli.main import main
+from hwbench.deploy.atomic_export import check_place, staging
 
 
 @pytest.fixture
@@ -58,6 +61,32 @@ def test_a_wrong_request_is_one_clear_error(run, arguments, said):
     assert (status, out) == (2, "")
     assert said in " ".join(err.split())
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("typed", "there", "folder"),
+    [
+        ("my model", None, "my model"),
+        ("my model", "my model/notes.txt", "my model"),
+        ("my model", "my model/model.pte", "my model-int8"),
+        ("my folder/lonely.pte", "my folder/lonely.pte", "my folder/lonely"),
+        ("lonely.xnnpack.pte", None, "lonely"),
+        ("lonely", "lonely", "lonely-int8"),
+    ],
+)
+def test_without_a_manifest_an_export_is_advised_that_can_be_written(run, workspace, typed, there, folder):
+    if there is not None:
+        (workspace.root / there).parent.mkdir(exist_ok=True)
+        (workspace.root / there).touch()
+    status, _, err = run("mine", "--model", typed)
+    words = shlex.split(err)
+    assert (status, words[-7:]) == (
+        2,
+        ["hwbench", "export", "CHECKPOINT", "--precision", "int8", "--out", folder],
+    )
+    check_place(Path(folder), "model.pte")
+    with staging(Path(folder)):
+        pass
 
 
 def test_a_damaged_result_is_one_clear_error(run, workspace):
