@@ -17,6 +17,7 @@ from hwbench.spaces.families.by_hand import hand_network, is_importable
 from hwbench.spaces.loader import load_space
 from hwbench.spaces.space import StagedSpace
 from hwbench.specs import AUTO, STREAM, Architecture, ModelName, Network
+from hwbench.specs.study_name import check_name
 from hwbench.units import milliseconds, parse_duration
 from hwbench.workspace import Workspace
 
@@ -65,6 +66,7 @@ def load_result(workspace: Workspace, study: str, options: str = "") -> dict[str
 
     Raises:
         UnknownName: No study of that name has a result; says how one goes on that was begun.
+        InvalidValue: No study can have that name.
         InvalidFile: Its file is damaged.
     """
     path = workspace.studies / study / RESULT
@@ -80,7 +82,12 @@ def load_result(workspace: Workspace, study: str, options: str = "") -> dict[str
 
 
 def _no_result(workspace: Workspace, study: str, options: str) -> UnknownName:
-    """What is said of a study without a result: how it goes on, or that there is none."""
+    """What is said of a study without a result: how it goes on, or that there is none.
+
+    Raises:
+        InvalidValue: None of this name can be made.
+    """
+    check_name(study)
     folder = workspace.studies / study
     if is_begun(folder):
         return UnknownName(

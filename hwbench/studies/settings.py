@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from hwbench.errors import InvalidValue
 from hwbench.specs import AUTO, STREAM
+from hwbench.specs.study_name import check_name as check_name
 from hwbench.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from hwbench.studies.candidates import Candidate
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_RESERVED = ("zoo",)
-# Names of files have 255 bytes; temporary ones and pages add to the name of a study.
-_LONGEST_NAME = 230
 
 # Left out of what is stored where a study has none, as before there were any.
 _LATER = (
@@ -341,18 +336,3 @@ def check_confidence(confidence: float, name: str) -> None:
     """
     if not EVEN <= confidence < 1:
         raise InvalidValue(f"{name}: expected a probability from {EVEN} to below 1, got {confidence:g}")
-
-
-def check_name(study: str) -> None:
-    """A study's name is a folder and the first half of ``STUDY:best``.
-
-    Raises:
-        InvalidValue: It cannot be both.
-    """
-    if _NAME.fullmatch(study) is None or study in _RESERVED:
-        raise InvalidValue(f"study: expected a name of letters, digits, '.', '_' and '-', got {study!r}")
-    if len(study) > _LONGEST_NAME:
-        raise InvalidValue(
-            f"study: expected a name of at most {_LONGEST_NAME} letters, got {len(study)}: {study[:40]}...; "
-            "choose another one with --study"
-        )

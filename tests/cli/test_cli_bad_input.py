@@ -151,6 +151,8 @@ OTHERS = [
       for name, fragments in (
           ("zoo:x3d-xx", ("unknown zoo model 'x3d-xx'", "did you mean 'x3d-xs'")),
           ("dune:best", ("no finished study 'dune'", "did you mean 'done'", "hwbench search --budget")),
+          *[(f"{study}:{which}", ("study: expected a name of letters", f"got {study!r}"))
+            for study, which in (("my study", "best"), ("a/b", "4ms"), ("../done", "best"), ("", "best"))],
           (f"{STUDY}:worst", ("unknown architecture 'done:worst'", "done:best")),
           ("x3d-tyny:frames=8", ("unknown space 'x3d-tyny'", "did you mean 'x3d-tiny'")),
           ("x3d-tiny:frames=8,resolution=65", ("resolution cannot be '65'", "nearest: 64")),
