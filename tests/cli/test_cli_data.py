@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from devices.waiting import heeding
+from documented_files import undocumented
 
 from hwbench.cli.main import main
 from hwbench.data.encoding import write_video
@@ -57,6 +58,7 @@ def test_list_names_readers_synthetic_sets_and_what_was_prepared(clips, capsys):
     assert listed["synthetic"]["kind"] == "synthetic"
     prepared = listed[str(Path("prepared").absolute())]
     assert "4 train, 2 val" in prepared["description"]
+    assert undocumented(Path()) == []
 
 
 def test_check_groups_what_is_wrong_and_writes_a_clean_list(clips, capsys):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
+from documented_files import undocumented
 
 import hwbench.cli.commands  # noqa: F401  # registers the commands
 from hwbench.api import quickstart as loop
@@ -132,6 +133,8 @@ def test_the_loop_and_the_loop_again(run, workspace):
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert "int8, " in err
     assert "fp32: exported before" in err
+
+    assert undocumented(workspace.root) == []
 
     fp32 = model.parents[1] / "fp32" / "model.pte"
     fp32.unlink()

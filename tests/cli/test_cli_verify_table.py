@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from documented_files import undocumented
 
 from hwbench.api import campaigns
 from hwbench.cli.main import main
@@ -76,6 +77,15 @@ def test_a_table_holds_and_stays_as_it_was(workspace, table, fake, capsys):
     with MeasurementStore(Path(values["samples"])) as store:
         assert store.counts() == {"ok": 10}
     assert len({*fake.visits}) == 10
+
+
+def test_what_a_workspace_holds_stands_on_the_page_of_files(workspace, table, fake, capsys):
+    with MeasurementStore(workspace.store):
+        pass
+    run(capsys, table, "--rows", "3")
+    names = {path.name.partition("-")[0] for path in workspace.state.rglob("*") if path.is_file()}
+    assert names >= {"measurements.sqlite", ".measurements.sqlite.checked", "local", ".local"}
+    assert undocumented(workspace.root) == []
 
 
 def test_every_run_measures_anew_and_the_seed_chooses_the_rows(table, fake, capsys):
