@@ -151,10 +151,18 @@ def _of_elsewhere(published: LatencyTable, log: OccasionLog) -> dict[Workload, L
 
 def _is_of_another_store(published: LatencyTable, log: OccasionLog) -> bool:
     """Whether the day that a table speaks of is of no occasion of this store."""
-    day = published.scale
-    if day is None:
-        return False
-    return not any(Scale.now(a) <= day.at <= Scale.now(b) for a, b in zip(log.began_at, log.ended_at))
+    return published.scale is not None and _occasion_of(published.scale, log) is None
+
+
+def _occasion_of(scale: Scale, log: OccasionLog) -> int | None:
+    """The latest occasion of a store that the day of a scale is of; None: of another store.
+
+    A clock that was set back during an occasion lets it end before it began.
+    """
+    for number, span in reversed([*enumerate(zip(log.began_at, log.ended_at))]):
+        if Scale.now(min(span)) <= scale.at <= Scale.now(max(span)):
+            return number
+    return None
 
 
 def _scale_of(published: LatencyTable | None, joined: Mapping[Workload, LatencyRow]) -> Shift | None:
@@ -175,7 +183,7 @@ def _scale(
     if latest < 0:
         return day
     ended, aside = log.ended_at[latest], shifts.by_occasion.get(_PUBLISHED)
-    if published is not None and day is not None and day.at > Scale.now(ended):
+    if published is not None and day is not None and _is_later(day, latest, log):
         if aside is None and _are_same(published, joined):
             return day  # another store measured anchors since, and nothing else
         if aside is not None:
@@ -183,6 +191,12 @@ def _scale(
     shift = shifts.by_occasion[latest]
     occasions = len(shifts.by_occasion)
     return Scale(shift.factor, shift.low, shift.high, Scale.now(ended), shifts.between, occasions)
+
+
+def _is_later(day: Scale, occasion: int, log: OccasionLog) -> bool:
+    """Whether a table speaks of a later day than an occasion; of days of this store the order of occasions tells."""
+    known = _occasion_of(day, log)
+    return day.at > Scale.now(log.ended_at[occasion]) if known is None else known > occasion
 
 
 def _are_same(published: LatencyTable, joined: Mapping[Workload, LatencyRow]) -> bool:
@@ -292,7 +306,10 @@ def of_another_speed(workspace: Workspace, campaign: Campaign, workloads: Sequen
         return found
     log = campaign.store.occasions(campaign.target, campaign.conditions)
     for path, scale in scales.items():
-        day = next((at for at, end in enumerate(log.ended_at) if scale is not None and scale.age_s(end) >= 0), None)
+        if scale is None:
+            continue
+        if (day := _occasion_of(scale, log)) is None:
+            day = next((at for at, end in enumerate(log.ended_at) if scale.age_s(end) >= 0), None)
         if day is None:
             continue
         shifts = occasion_shifts(list(log.several.values()), day).by_occasion

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from hwbench.specs import AUTO, STREAM, Outcome, Precision, Session, Target, Wor
 from hwbench.workspace import Workspace
 
 if TYPE_CHECKING:
+    from hwbench.measure.store_occasions import Attempt
     from hwbench.spaces import StagedSpace
 
 
@@ -245,23 +247,36 @@ class _OwnRows:
             latency.
         measured: The workloads that the store has a latency of; its failures replace no latency of another store.
         ended_at: When the latest row of each workload ended under these conditions, of every build.
+        attempts: Each time that a workload was measured under these conditions.
     """
 
     conditions: str
     replacing: Collection[Workload]
     measured: Collection[Workload]
     ended_at: Mapping[Workload, str]
+    attempts: Callable[[Workload], Sequence[Attempt]]
 
     @classmethod
     def of(cls, campaign: Campaign) -> _OwnRows:
         """Those of a campaign's store."""
         store, target, conditions = campaign.store, campaign.target, campaign.conditions
         replacing = {*store.workloads(target)} - {*store.reopened(target, conditions)}
-        return cls(campaign.fingerprint, replacing, {*store.measured(target)}, store.ended_at(target, None, conditions))
+        ended_at = store.ended_at(target, None, conditions)
+        attempts = partial(store.attempts, target=target, conditions=conditions)
+        return cls(campaign.fingerprint, replacing, {*store.measured(target)}, ended_at, attempts)
 
     def is_later(self, row: LatencyRow) -> bool:
-        """Whether a published latency is of a later day than all that the store has of its workload."""
-        return row.stats is not None and row.measured_on > self.ended_at.get(row.workload, "")[:10]
+        """Whether another store published a latency of a later day than all that the store has of its workload.
+
+        One that this store published while its clock was ahead is of a later day, and older than what it has since.
+        """
+        if row.stats is None or row.measured_on <= self.ended_at.get(row.workload, "")[:10]:
+            return False
+        size = (row.stats.num_sessions, row.stats.num_samples)
+        return not any(
+            row.measured_on in one.days and size == (one.num_sessions, one.num_samples)
+            for one in self.attempts(row.workload)
+        )
 
     def lets_stay(self, row: LatencyRow) -> bool:
         """Whether a published row without a latency in the store is kept: nothing is known about its workload, it is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -9,9 +10,9 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from hwbench.measure.database import StorePart
-from hwbench.measure.store_types import SESSION_NUMBERS, fingerprint, read_session
+from hwbench.measure.store_types import SESSION_NUMBERS, fingerprint, read_session, trusted
 from hwbench.measure.uptime import boot_id, since_boot_s
-from hwbench.specs import LatencyStats, Session, Target, Workload
+from hwbench.specs import LatencyStats, Session, Target, Timing, Workload
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,20 @@ class OccasionLog:
     began_at: tuple[datetime, ...] = ()
     days: Mapping[Workload, Set[str]] = field(default_factory=dict)
     earlier: Mapping[tuple[Workload, str], Sequence[tuple[int, LatencyStats]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One time that a row was measured: the dates (UTC) of it, and how many sessions and samples count."""
+
+    days: Set[str]
+    num_sessions: int
+    num_samples: int
+
+    @classmethod
+    def of(cls, days: Set[str], sessions: Sequence[Session]) -> Attempt:
+        """Of the sessions that count."""
+        return cls(days, len(sessions), sum(len(session.samples_s) for session in sessions))
 
 
 class Occasions(StorePart):
@@ -111,6 +126,28 @@ class Occasions(StorePart):
             present = _When(datetime.now(UTC).timestamp(), boot_id(), since_boot_s())
             return present.after_s(_When(datetime.fromisoformat(taken_at).timestamp(), boot, boot_s))
         return None
+
+    def attempts(self, workload: Workload, target: Target, conditions: Mapping[str, str]) -> Sequence[Attempt]:
+        """Each time that a workload was measured under these conditions, of every build and protocol, the last one too.
+
+        Those taken under emulation count for nothing.
+        """
+        rows = self.database.select(
+            f"SELECT m.id, s.attempt, m.timing, s.attempt = m.attempt, m.finished_at, s.taken_at, s.suspect, "
+            f"s.samples_ns, {', '.join(f's.{name}' for name in SESSION_NUMBERS)} "
+            "FROM measurements AS m JOIN sessions AS s ON s.measurement = m.id "
+            "WHERE m.workload = ? AND m.target = ? AND m.conditions = ? AND NOT m.emulated ORDER BY s.id",
+            (workload.key, target.key, fingerprint(conditions)),
+        )
+        days: dict[tuple[int, int], set[str]] = {}
+        sessions: dict[tuple[int, int], list[tuple[Session, str]]] = {}
+        timings: dict[tuple[int, int], Timing] = {}
+        for row, attempt, timing, latest, finished_at, taken_at, suspect, samples, *values in rows:
+            moments = (taken_at, finished_at if latest else "")
+            days.setdefault((row, attempt), set()).update(moment[:10] for moment in moments if moment)
+            sessions.setdefault((row, attempt), []).append((read_session(samples, values), suspect))
+            timings[row, attempt] = Timing(**json.loads(timing))
+        return [Attempt.of(days[key], trusted(taken, timings[key])) for key, taken in sessions.items()]
 
     def _stats(self, taken: list[tuple[int, str]], corrected: Callable[[Session], Session]) -> LatencyStats:
         """The latency that sessions tell, doubted ones where there are no others; ``taken`` has number and doubt."""

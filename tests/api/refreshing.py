@@ -45,5 +45,16 @@ def a_day_passes(workspace):
         )
 
 
+def the_clock_was_ahead(workspace):
+    """All that was measured so far was so an hour ago, by a clock that was two days ahead, and was published then."""
+    with closing(sqlite3.connect(workspace.store)) as db, db:
+        sessions, rows = ("sessions", "taken_at", ", boot_s = boot_s - 3600"), ("measurements", "finished_at", "")
+        for of, at, further in (sessions, rows):
+            later = f"replace(strftime('%Y-%m-%dT%H:%M:%f', {at}, '+2 days'), ' ', 'T') || '+00:00'"
+            db.execute(f"UPDATE {of} SET {at} = {later}{further}")
+    table_path(workspace.root, TARGET, INT8).unlink()
+    profile(workspace)
+
+
 def slower(fake, factor):
     fake.law = lambda workload: factor * work(workload)

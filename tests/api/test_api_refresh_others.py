@@ -3,10 +3,12 @@
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from measured import CONDITIONS, TARGET, fake_device
 from micro_workspace import SPACE
+from refreshing import the_clock_was_ahead
 
 import hwbench
 from hwbench.latency import LatencyTable, Role, table_path
@@ -212,6 +214,33 @@ def test_rows_that_another_store_measured_later_stay_in_the_table(workspace, oth
             assert after.scale.factor * row.stats.median_s == pytest.approx(fake.law(row.workload), rel=0.01)
     profile(workspace, remeasure=True)
     assert {row.workload for row in pulled} <= {*fake.visits[visits:]}
+
+
+def test_rows_that_the_own_store_measured_while_its_clock_was_ahead_are_not_those_of_another_store(workspace, fake):
+    profile(workspace)
+    the_clock_was_ahead(workspace)
+    changed = [row.workload for row in table(workspace).rows(Role.BLOCK)][:4]
+    ahead = table(workspace).scale.at
+    slower(fake, 1.0, changed)
+    profile(workspace, refresh=True)
+    assert table(workspace).scale.at < ahead
+    profile(workspace, remeasure=True)
+    for row in table(workspace):
+        assert row.stats.median_s == pytest.approx(fake.law(row.workload), rel=0.01)
+    assert table(workspace).scale.factor == 1.0
+
+
+def test_rows_that_another_store_measured_while_the_own_clock_was_ahead_stay_in_the_table(workspace, fake):
+    """On the same day, and with other numbers of sessions."""
+    profile(workspace)
+    the_clock_was_ahead(workspace)
+    ahead = table(workspace).rows(Role.BLOCK)[0]
+    theirs = replace(ahead, stats=replace(ahead.stats, num_sessions=9)).times(1.4)
+    profile(workspace, remeasure=True)
+    held = [theirs if row.workload == ahead.workload else row for row in table(workspace)]
+    LatencyTable(TARGET, INT8, held, scale=table(workspace).scale).write(path_of(workspace))
+    profile(workspace)
+    assert table(workspace)[ahead.workload].median_s == pytest.approx(1.4 * work(ahead.workload), rel=0.01)
 
 
 def test_the_day_of_a_table_that_another_store_refreshed_stays(workspace, other, fake):
