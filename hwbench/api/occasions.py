@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -39,7 +39,7 @@ class OneScale:
     Args:
         rows: All rows; those of other occasions are divided by the shift of theirs.
         scale: The latest occasion that anchors tie to these rows; None: no occasion is known.
-        shifts: Of all occasions.
+        shifts: Of the occasions that rows of the table are of, and of those since.
         moved: Of each anchor on the latest occasion, log of what it is slower by than before, beside all together.
     """
 
@@ -101,7 +101,9 @@ def on_one_scale(
             several[workload][_PUBLISHED] = stats
     workloads = list(several)
     between = {_PUBLISHED: published.between_runs} if published else None
-    shifts = occasion_shifts([several[workload] for workload in workloads], reference, between)
+    every = occasion_shifts([several[workload] for workload in workloads], reference, between)
+    present = {occasion[workload] for workload in own if workload in occasion}
+    shifts = _since(every, [several[workload] for workload in workloads], reference, present, between)
     latest = max(shifts.by_occasion)
     joined = {w: _brought(row, shifts.by_occasion.get(occasion.get(w, reference))) for w, row in own.items()}
     aside = shifts.by_occasion.get(_PUBLISHED) or _scale_of(published, joined)
@@ -110,10 +112,32 @@ def on_one_scale(
     moved = {workloads[row]: value for row, value in shifts.moved(latest).items()}
     return OneScale(
         rows=(*joined.values(), *(_brought(row, aside) for row in elsewhere)),
-        scale=_scale(shifts, latest, log, published, joined),
+        scale=_scale(shifts, latest, len(every.by_occasion), log, published, joined),
         shifts=shifts,
         moved={workload: value for workload, value in moved.items() if Role.of(workload) is Role.NETWORK},
     )
+
+
+def _since(
+    every: OccasionShifts,
+    rows: Sequence[Mapping[int, LatencyStats]],
+    reference: int,
+    present: Collection[int],
+    between: Mapping[int, float] | None,
+) -> OccasionShifts:
+    """The shifts without occasions before the reference that no row of the table is of any more.
+
+    What changed by itself until its rows were measured anew is no scatter of the rows of now. The occasions go on
+    telling how far occasions lie apart, and stay where they alone tie others.
+    """
+    gone = {at for at in every.by_occasion if at not in present and _PUBLISHED < at < reference}
+    if not gone:
+        return every
+    left = [{at: stats for at, stats in one.items() if at not in gone} for one in rows]
+    since = occasion_shifts(left, reference, between)
+    if since.by_occasion.keys() != every.by_occasion.keys() - gone:
+        return every
+    return replace(since, between=every.between)
 
 
 @dataclass(frozen=True)
@@ -175,6 +199,7 @@ def _scale_of(published: LatencyTable | None, joined: Mapping[Workload, LatencyR
 def _scale(
     shifts: OccasionShifts,
     latest: int,
+    occasions: int,
     log: OccasionLog,
     published: LatencyTable | None,
     joined: Mapping[Workload, LatencyRow],
@@ -189,7 +214,6 @@ def _scale(
         if aside is not None:
             return replace(day, factor=aside.factor * day.factor, low=aside.low * day.low, high=aside.high * day.high)
     shift = shifts.by_occasion[latest]
-    occasions = len(shifts.by_occasion)
     return Scale(shift.factor, shift.low, shift.high, Scale.now(ended), shifts.between, occasions)
 
 

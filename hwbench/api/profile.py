@@ -200,7 +200,14 @@ def _profile_device(
     from hwbench.api.campaigns import place_campaign, say_failures
     from hwbench.api.other_conditions import tell_rows_left_behind
     from hwbench.api.prediction import installed_target
-    from hwbench.api.tables import publish_aa, published_aa, published_rows, rows_of_profile, tell_kept
+    from hwbench.api.tables import (
+        publish_aa,
+        published_aa,
+        published_rows,
+        rows_of_profile,
+        table_update,
+        tell_kept,
+    )
     from hwbench.measure.store import MeasurementStore
     from hwbench.spaces import open_spaces
 
@@ -236,6 +243,8 @@ def _profile_device(
             raise
         say_failures(result.failed, listener)
         tell_kept(*kept, listener)
+        for precision in request.precisions:
+            table_update(workspace, campaign, precision, variant=request.variant).tell_scale(listener)
         again = bool(result.ok)
         aa = publish_aa(campaign, tables, again=again, listener=listener) if request.aa else published_aa(tables)
     return DeviceProfile(

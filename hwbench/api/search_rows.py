@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hwbench.errors import HwbenchError
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hwbench.api.listener import Listener
     from hwbench.api.search_devices import DevicePredictors
     from hwbench.api.search_request import SearchRequest
+    from hwbench.api.tables import TableUpdate
     from hwbench.measure.builder import Builder
     from hwbench.measure.campaign import CampaignResult
     from hwbench.specs import Target, Workload
@@ -48,6 +49,7 @@ class RowCutting:
         builder: Builds, and goes on living; None: one of its own.
         listener: Hears what is measured, and what it changes.
         limit: Rows to measure at most.
+        updates: The tables that it wrote last.
     """
 
     request: SearchRequest
@@ -55,6 +57,7 @@ class RowCutting:
     builder: Builder | None
     listener: Listener
     limit: int
+    updates: dict[Target, TableUpdate] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(
@@ -133,6 +136,8 @@ class RowCutting:
                 seconds=seconds,
                 networks=moved_predictions(before, _seconds(search)),
             )
+        for update in self.updates.values():
+            update.tell_scale(self.listener)
         if cut.missing:
             more = f"; --measure-rows {cut.rows + cut.missing} measures more"
             if cut.rows < self.limit:  # the rounds are over, which another search counts anew
@@ -163,7 +168,7 @@ class RowCutting:
         from hwbench.api import campaigns
         from hwbench.api.occasions import begin_occasion
         from hwbench.api.other_conditions import other_conditions
-        from hwbench.api.tables import publish, rows_left_out
+        from hwbench.api.tables import rows_left_out, table_update
         from hwbench.devices import load_device
         from hwbench.latency import load_table, table_path
         from hwbench.measure.store import MeasurementStore
@@ -212,7 +217,8 @@ class RowCutting:
                 begin_occasion(self.workspace, campaign, missing, [precision], watch, variant)
                 result: CampaignResult = campaign.run(rows, watch)
             finally:
-                publish(self.workspace, campaign, precision, self.listener, variant=variant)
+                self.updates[target] = table_update(self.workspace, campaign, precision, variant=variant)
+                self.updates[target].write(self.listener)
         campaigns.say_failures(result.failed, self.listener)
         return _MeasuredRows(len(missing), sum(one.outcome is not Outcome.OK for one in result.measurements))
 

@@ -66,7 +66,7 @@ class TableUpdate:
             self.write(listener)
 
     def write(self, listener: Listener = SILENT) -> None:
-        """Writes the table and tells what was lost by it.
+        """Writes the table and tells what was lost by it; a command tells of the scale at its end, by ``tell_scale``.
 
         Raises:
             WorkspaceError: It cannot be written.
@@ -83,6 +83,9 @@ class TableUpdate:
                 f"{name}: {counted(self.replaced, 'row')} of another store differed from those that this one measured "
                 f"on the same day, which replace them; {self.table.command()} --remeasure tells which hold"
             )
+
+    def tell_scale(self, listener: Listener) -> None:
+        """Says where no factor brings the table to the day."""
         if self.apart is not None:
             listener.say(self.apart)
 
@@ -113,6 +116,7 @@ def publish(
     """
     update = table_update(workspace, campaign, precision, adaptive=adaptive, variant=variant)
     update.write(listener)
+    update.tell_scale(listener)
     return update.path
 
 

@@ -159,6 +159,30 @@ def test_a_shift_that_is_not_common_is_told_with_the_rows_to_measure_anew(worksp
     assert table(workspace).scale.high / table(workspace).scale.low > 1.1
 
 
+def test_what_moved_apart_before_all_rows_were_measured_anew_is_told_no_more_and_makes_no_day_less_sure(
+    workspace, fake
+):
+    profile(workspace)
+    networks = [row.workload for row in table(workspace).rows(Role.NETWORK)]
+
+    def told(**options):
+        a_day_passes(workspace)
+        ears = Keeper()
+        profile(workspace, ears, **options)
+        return [line for line in ears.lines if "moved apart" in line]
+
+    fake.law = lambda w: work(w) * (1.25 if w in networks[::2] else 1.0)
+    assert len(told(refresh=True)) == 1
+    assert len(told(space="wider")) == 1
+    assert told(remeasure=True, space="micro,wider") == told(space="micro,wider") == []
+    for factor in (1.0, 1.06):
+        fake.law = lambda w, factor=factor: factor * work(w) * (1.25 if w in networks[::2] else 1.0)
+        assert told(refresh=True) == []
+        scale = table(workspace).scale
+        assert scale.low < factor < scale.high < 1.02 * scale.low
+    assert scale.occasions == 6
+
+
 def test_networks_of_validate_calibrate_no_table_until_a_profile_asks_for_them(workspace, fake):
     profile(workspace)
     before = {row.workload for row in table(workspace).rows(Role.NETWORK)}

@@ -103,7 +103,8 @@ def test_rows_that_moved_apart_have_no_shift_in_common():
 @pytest.mark.parametrize("occasions", [2, 3, 6, 12])
 def test_what_anchors_moved_by_does_not_grow_with_the_number_of_occasions(occasions):
     """One of four anchors is 8 % slower on the latest occasion; a quarter of it, less the prior's part, is all's."""
-    networks = space_table(SPACE, Precision.INT8, calibration=4).rows(Role.NETWORK)
+    table = space_table(SPACE, Precision.INT8, calibration=4)
+    networks, blocks = table.rows(Role.NETWORK), table.rows(Role.BLOCK)
     latest = occasions - 1
     several = {
         (row.workload, "build"): {
@@ -112,10 +113,11 @@ def test_what_anchors_moved_by_does_not_grow_with_the_number_of_occasions(occasi
         }
         for number, row in enumerate(networks)
     }
+    first = {(row.workload, "build"): 0 for row in blocks}
     log = OccasionLog(
-        tuple(THEN + timedelta(days=at) for at in range(occasions)), dict.fromkeys(several, latest), several
+        tuple(THEN + timedelta(days=at) for at in range(occasions)), dict.fromkeys(several, latest) | first, several
     )
-    one = on_one_scale({row.workload: (row, "build") for row in networks}, log, None, [])
+    one = on_one_scale({row.workload: (row, "build") for row in [*networks, *blocks]}, log, None, [])
     beside = math.log(1.08) / 4
     assert list(one.moved.values()) == pytest.approx([3 * beside, -beside, -beside, -beside], abs=0.003)
     assert one.shifts.moved(0).keys() == set(range(4))
