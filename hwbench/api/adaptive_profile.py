@@ -113,7 +113,8 @@ class AdaptiveProfile:
         """Measures until each precision is as accurate as asked, or at the limit.
 
         Args:
-            begin: Is called once, before the first rows that are missing are measured.
+            begin: Is called before the first rows that are missing are measured, and with rows that were measured for
+                another purpose.
 
         Returns:
             What was measured, and how good the tables are by then; or, by these rows, that no network of the space is
@@ -275,9 +276,9 @@ class AdaptiveProfile:
     def _measure(self, workloads: Iterable[Workload], following: Following = nothing_follows) -> None:
         known = {one.workload for one in self._result.measurements}
         wanted = [workload for workload in workloads if workload not in known]
-        self.campaign.store.claim(wanted, self.campaign.target)
+        claimed = self.campaign.store.claim(wanted, self.campaign.target)
         missing = self.campaign.missing(wanted)
-        if missing and not self._measured:
+        if claimed or (missing and not self._measured):
             self._begin(missing)
         measured = self.campaign.run(wanted, self._progress, limit=self._left, following=following)
         self._measured += measured.tried

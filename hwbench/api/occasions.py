@@ -14,13 +14,21 @@ from typing import TYPE_CHECKING
 from hwbench.api.listener import Listener
 from hwbench.latency.anchors import anchor_rows, moved_blocks
 from hwbench.latency.changes import SMALLEST
-from hwbench.latency.occasions import APART_S, OccasionShifts, Scale, Shift, occasion_shifts, occasion_uncertainty
+from hwbench.latency.occasions import (
+    APART_S,
+    OccasionShifts,
+    Scale,
+    Shift,
+    occasion_shifts,
+    occasion_uncertainty,
+    tied_occasions,
+)
 from hwbench.latency.table import LatencyRow, LatencyTable, Role, table_path
 from hwbench.printable import counted
 from hwbench.specs import AUTO, STREAM, LatencyStats, Precision, Workload
 
 if TYPE_CHECKING:
-    from hwbench.measure.campaign import Campaign, CampaignWatch
+    from hwbench.measure.campaign import Campaign
     from hwbench.measure.store_occasions import OccasionLog
     from hwbench.workspace import Workspace
 
@@ -33,20 +41,31 @@ _DIGITS = 6e-4
 
 
 @dataclass(frozen=True)
+class TiedRows:
+    """Rows with a latency, of occasions that rows tie to each other: by how much they differ is known."""
+
+    occasions: frozenset[int]
+    rows: tuple[LatencyRow, ...]
+
+
+@dataclass(frozen=True)
 class OneScale:
     """The rows of a table on the scale of one occasion, and what brings them to the latest one.
 
     Args:
         rows: All rows; those of other occasions are divided by the shift of theirs.
-        scale: The latest occasion that anchors tie to these rows; None: no occasion is known.
+        scale: The latest occasion that anchors tie to these rows; None: no occasion is known, or no whole network is
+            tied to most rows.
         shifts: Of the occasions that rows of the table are of, and of those since.
         moved: Of each anchor on the latest occasion, log of what it is slower by than before, beside all together.
+        parts: The rows by what ties them; those of the first are on one scale, the others as measured.
     """
 
     rows: tuple[LatencyRow, ...]
     scale: Scale | None
     shifts: OccasionShifts | None
     moved: Mapping[Workload, float]
+    parts: tuple[TiedRows, ...] = ()
 
 
 def on_one_scale(
@@ -90,7 +109,8 @@ def on_one_scale(
     counts = +counts
     if not counts or (set(counts) == {_PUBLISHED}):
         plain = (*own.values(), *elsewhere)
-        return OneScale(plain, published.scale if published and kept else None, None, {})
+        parts = _by_ties(plain, {}, [], _PUBLISHED)
+        return OneScale(plain, published.scale if published and kept else None, None, {}, parts)
     reference = max(counts, key=lambda at: (counts[at], at))
     before = _of_elsewhere(published, log) if published and elsewhere else {}
     if published and elsewhere and not before.keys() & several.keys():
@@ -110,12 +130,41 @@ def on_one_scale(
     if reference == _PUBLISHED:
         joined |= {w: before[w] for w in joined.keys() & before.keys() if before[w].role is Role.NETWORK}
     moved = {workloads[row]: value for row, value in shifts.moved(latest).items()}
+    of_rows = occasion | dict.fromkeys((row.workload for row in elsewhere), reference if aside else _PUBLISHED)
+    parts = _by_ties([*own.values(), *elsewhere], of_rows, list(several.values()), reference)
     return OneScale(
         rows=(*joined.values(), *(_brought(row, aside) for row in elsewhere)),
-        scale=_scale(shifts, latest, len(every.by_occasion), log, published, joined),
+        scale=_scale(shifts, latest, len(every.by_occasion), log, published, joined) if _has_scale(parts) else None,
         shifts=shifts,
         moved={workload: value for workload, value in moved.items() if Role.of(workload) is Role.NETWORK},
+        parts=parts,
     )
+
+
+def _by_ties(
+    rows: Sequence[LatencyRow],
+    occasion: Mapping[Workload, int],
+    several: Collection[Mapping[int, LatencyStats]],
+    reference: int,
+) -> tuple[TiedRows, ...]:
+    """The rows with a latency by what ties their occasions: first those of the reference, then the most."""
+    by_occasion: dict[int, list[LatencyRow]] = {}
+    for row in rows:
+        if row.stats is not None:
+            by_occasion.setdefault(occasion.get(row.workload, reference), []).append(row)
+    parts, start = list[TiedRows](), reference
+    while by_occasion:
+        tied = tied_occasions(several, start)
+        of_part = [row for at in sorted(by_occasion.keys() & tied) for row in by_occasion.pop(at)]
+        parts.append(TiedRows(frozenset(tied), tuple(of_part)))
+        start = max(by_occasion, key=lambda at: (len(by_occasion[at]), at), default=reference)
+    return tuple(parts)
+
+
+def _has_scale(parts: Sequence[TiedRows]) -> bool:
+    """Whether the whole networks, where a table has some, tell a scale of most rows."""
+    with_networks = [any(row.role is Role.NETWORK for row in part.rows) for part in parts]
+    return not any(with_networks) or with_networks[0]
 
 
 def _since(
@@ -264,60 +313,6 @@ def anchors(
     return [row.workload for table in tables if table.conditions == campaign.fingerprint for row in anchor_rows(table)]
 
 
-def measure_anchors(campaign: Campaign, workloads: Sequence[Workload], watch: CampaignWatch) -> None:
-    """Measures anchors again; what was measured of them before stays in the store, as other occasions.
-
-    Raises:
-        DeviceError: As ``Campaign.run``; the same call goes on with what is left.
-    """
-    if workloads:
-        campaign.reopen(workloads)
-        campaign.run(workloads, watch)
-
-
-def begin_occasion(
-    workspace: Workspace,
-    campaign: Campaign,
-    missing: Sequence[Workload],
-    precisions: Sequence[Precision],
-    watch: CampaignWatch,
-    variant: str = AUTO,
-) -> None:
-    """Measures the anchors before rows that are ``missing``: those that were not measured on this occasion.
-
-    A store without a session measures them all: the rows of its table are of another store, and of another day.
-    """
-    if not missing or campaign.emulated:
-        return
-    known, before = set(missing), _of_another_build(campaign)
-    # After an update all rows may be taken over, the anchors among them, as those of the first batch tell.
-    if before and (campaign.take_over([one for one in missing if one in before][: campaign.batch]) or known - before):
-        known -= before
-    again = [workload for workload in anchors(workspace, campaign, precisions, variant) if workload not in known]
-    since = campaign.store.since_last_session_s(campaign.target, campaign.conditions)
-    if since is not None and since <= APART_S:
-        again = _lacking(campaign, again)
-    measure_anchors(campaign, again, watch)
-
-
-def _of_another_build(campaign: Campaign) -> set[Workload]:
-    """Those with a row that the build of now takes over where it comes out the same: it would not be measured."""
-    rows = campaign.store.occasions(campaign.target, campaign.conditions).of_rows
-    return {workload for workload, build in rows if build != campaign.build_key(workload)}
-
-
-def _lacking(campaign: Campaign, workloads: Sequence[Workload]) -> list[Workload]:
-    """Those that were not measured on the latest occasion, which may have begun with other rows."""
-    log, unfinished = campaign.store.occasions(campaign.target, campaign.conditions), set(campaign.missing(workloads))
-    latest, found = len(log.ended_at) - 1, list[Workload]()
-    for workload in workloads:
-        build = campaign.build_key(workload)
-        on = {log.of_rows.get((workload, build)), *log.several.get((workload, build), ())}
-        if workload in unfinished or latest not in on:
-            found.append(workload)
-    return found
-
-
 def of_another_speed(workspace: Workspace, campaign: Campaign, workloads: Sequence[Workload]) -> list[Workload]:
     """Those whose row is older than the day that predictions speak of, and not known to be as fast on that day."""
     found, by_table = list[Workload](), dict[Path, list[Workload]]()
@@ -342,19 +337,6 @@ def of_another_speed(workspace: Workspace, campaign: Campaign, workloads: Sequen
             if at < day and (at not in shifts or abs(shifts[at].log) > SMALLEST):
                 found.append(workload)
     return found
-
-
-def end_occasion(
-    workspace: Workspace,
-    campaign: Campaign,
-    seconds: float,
-    precisions: Sequence[Precision],
-    watch: CampaignWatch,
-    variant: str = AUTO,
-) -> None:
-    """Measures the anchors again after an occasion of more than ten minutes, on which the device may have changed."""
-    if seconds > APART_S and not campaign.emulated:
-        measure_anchors(campaign, anchors(workspace, campaign, precisions, variant), watch)
 
 
 def tell_day(table: LatencyTable, moment: datetime, listener: Listener) -> None:
@@ -401,6 +383,22 @@ def moved_apart(table: LatencyTable, name: str, one: OneScale) -> str | None:
         f"{name}: the networks that tell the scale moved apart, by {math.expm1(low):+.1%} to "
         f"{math.expm1(high):+.1%} beside each other: one factor does not bring the table to this day; "
         f"{table.command()} --remeasure{named}"
+    )
+
+
+def not_tied(table: LatencyTable, name: str, one: OneScale) -> str | None:
+    """What is to be said where rows are as measured, because nothing ties their occasion to that of most; else None.
+
+    ``name`` is that of its file.
+    """
+    count = sum(len(part.rows) for part in one.parts[1:])
+    if not count:
+        return None
+    command = f"{table.command()} --refresh" if table.rows(Role.NETWORK) else table.command()
+    was, it_is = ("was", "it is") if count == 1 else ("were", "they are")
+    return (
+        f"{name}: {counted(count, 'row')} {was} measured on an occasion of which nothing tells how fast the device was "
+        f"beside the other rows, so that {it_is} as measured; a few rows measured again tell it: {command}"
     )
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import Listener
-from hwbench.api.occasions import anchors, describe_day, measure_anchors
+from hwbench.api.occasions import anchors, describe_day
 from hwbench.api.other_conditions import other_conditions
 from hwbench.api.prediction import installed_target
 from hwbench.api.tables import publish, published_aa, rows_left_out, tell_kept
+from hwbench.api.ties import measure_anchors, untied
 from hwbench.errors import NotMeasured
 from hwbench.latency import LatencyRow, LatencyTable, Role, profile_command, table_path
 from hwbench.measure.store import MeasurementStore
@@ -65,7 +66,8 @@ def refresh_device(
             path = table_path(workspace.root, target, precision, request.variant)
             _check_conditions(path, campaign, request)
         before = {one.value: _factor(table_path(workspace.root, target, one, request.variant)) for one in precisions}
-        workloads = anchors(workspace, campaign, precisions, request.variant)
+        tables_of = (workspace, campaign, precisions, request.variant)
+        workloads = [*anchors(*tables_of), *untied(*tables_of)]
         measure_anchors(campaign, workloads, CampaignProgress(listener))
         tables = tuple(
             publish(workspace, campaign, precision, listener, variant=request.variant) for precision in precisions
@@ -73,7 +75,7 @@ def refresh_device(
         rows = [row for row in map(campaign.measurement, workloads) if row is not None]
         say_failures([row for row in rows if row.outcome is not Outcome.OK], listener)
         again = "the same command measures them again"
-        tell_kept(workspace, campaign, precisions, request.variant, partial(_of_anchors, workloads), again, listener)
+        tell_kept(*tables_of, partial(_of_anchors, workloads), again, listener)
     for path in tables:
         listener.say(describe_day(LatencyTable.read(path)))
     good = sum(bool(row.sessions) and row.outcome is Outcome.OK for row in rows)

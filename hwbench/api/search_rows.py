@@ -166,9 +166,9 @@ class RowCutting:
     def _measure(self, target: Target, rows: Sequence[Workload]) -> _MeasuredRows | None:
         """Measures rows on a device into its table; None: the table is not of this device as it is."""
         from hwbench.api import campaigns
-        from hwbench.api.occasions import begin_occasion
         from hwbench.api.other_conditions import other_conditions
         from hwbench.api.tables import rows_left_out, table_update
+        from hwbench.api.ties import begin_occasion
         from hwbench.devices import load_device
         from hwbench.latency import load_table, table_path
         from hwbench.measure.store import MeasurementStore
@@ -214,7 +214,8 @@ class RowCutting:
             store.claim(rows, target)
             try:
                 missing = campaign.missing(rows)
-                begin_occasion(self.workspace, campaign, missing, [precision], watch, variant)
+                if missing:
+                    begin_occasion(self.workspace, campaign, missing, [precision], watch, variant)
                 result: CampaignResult = campaign.run(rows, watch)
             finally:
                 self.updates[target] = table_update(self.workspace, campaign, precision, variant=variant)

@@ -77,7 +77,7 @@ class SpaceProfile:
             within the budget.
         """
         from hwbench.api.campaigns import CampaignProgress
-        from hwbench.api.occasions import begin_occasion, end_occasion
+        from hwbench.api.ties import begin_occasion, end_occasion
 
         started, watch = time.monotonic(), CampaignProgress(self.listener)
         place = (self.workspace, self.campaign)
@@ -91,11 +91,12 @@ class SpaceProfile:
                 end_occasion(*place, time.monotonic() - started, self.request.precisions, watch, self.request.variant)
             return result, accuracies
         workloads = _workloads(self.request, self.space, variants)
-        self.campaign.store.claim(workloads, self.campaign.target)
+        claimed = self.campaign.store.claim(workloads, self.campaign.target)
         lacking = self.campaign.missing(workloads)
         again, later = self._reopened(workloads)
         # Rows that are measured again tie this day to theirs by themselves, the anchors among them.
-        begin(self.campaign.missing([*again, *workloads]) if lacking else ())
+        if lacking or claimed:
+            begin(self.campaign.missing([*again, *workloads]) if lacking else ())
         try:
             result, left = self._all([*again, *workloads], later, variants)
         except DeviceError:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hwbench.api.listener import SILENT, Listener
-from hwbench.api.occasions import anchors, moved_apart, on_one_scale, replaced_rows
+from hwbench.api.occasions import TiedRows, anchors, moved_apart, not_tied, on_one_scale, replaced_rows
 from hwbench.errors import HwbenchError
 from hwbench.latency import (
     LatencyRow,
@@ -46,6 +46,9 @@ class TableUpdate:
         lost: How many latencies of the published table it lacks.
         replaced: How many rows of another store it has otherwise, of the same day.
         apart: What is to be said where no factor brings it to the day; None: nothing.
+        untied: What is to be said where nothing tells how fast the device was when some rows were measured; None:
+            nothing.
+        parts: Its rows by what ties their occasions.
     """
 
     path: Path
@@ -55,6 +58,8 @@ class TableUpdate:
     lost: int
     replaced: int
     apart: str | None
+    untied: str | None
+    parts: tuple[TiedRows, ...]
 
     def salvage(self, listener: Listener = SILENT) -> None:
         """Writes what was measured until a device was lost; where that is no latency, the table loses none for it.
@@ -85,9 +90,10 @@ class TableUpdate:
             )
 
     def tell_scale(self, listener: Listener) -> None:
-        """Says where no factor brings the table to the day."""
-        if self.apart is not None:
-            listener.say(self.apart)
+        """Says where no factor brings the table to the day, and where rows are not on its scale."""
+        for message in (self.apart, self.untied):
+            if message is not None:
+                listener.say(message)
 
 
 def publish(
@@ -174,6 +180,8 @@ def table_update(
         lost=sum(row.stats is not None and row.workload not in table for row in published or ()),
         replaced=0 if published is None else replaced_rows(published, one, log),
         apart=moved_apart(table, path.name, one),
+        untied=not_tied(table, path.name, one),
+        parts=one.parts,
     )
 
 

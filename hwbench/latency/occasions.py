@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import fmean
@@ -213,7 +213,7 @@ def occasion_shifts(
             alone.
     """
     cells = [(row, at, stats) for row, those in enumerate(rows) if len(those) > 1 for at, stats in those.items()]
-    tied = _tied(rows, reference)
+    tied = tied_occasions(rows, reference)
     cells = [cell for cell in cells if cell[1] in tied]
     others = sorted(tied - {reference})
     if not others:
@@ -325,7 +325,7 @@ def _between(logs: Floats) -> Uncertainty:
     return BETWEEN_OCCASIONS.updated([math.sqrt(square)], degrees)
 
 
-def _tied(rows: Sequence[RowOccasions], reference: int) -> set[int]:
+def tied_occasions(rows: Collection[RowOccasions], reference: int) -> set[int]:
     """The occasions that rows tie to the reference, directly or by way of others."""
     tied = {reference}
     while True:

@@ -19,7 +19,7 @@ from hwbench.latency import AdditivePredictor, Role, table_path
 from hwbench.latency.anchors import anchor_rows
 from hwbench.measure.store_types import RowPurpose
 from hwbench.spaces import load_space
-from hwbench.specs import Architecture
+from hwbench.specs import Architecture, Outcome
 from hwbench.testing.listeners import Keeper
 from hwbench.testing.tables import space_table, work
 
@@ -128,6 +128,73 @@ def test_rows_of_another_occasion_are_joined_on_the_scale_of_most_rows(workspace
     for row in fresh:
         assert row.stats.median_s == pytest.approx(work(row.workload), rel=0.01)  # and not 1.08 times that
     assert after.scale.factor == pytest.approx(1.08, rel=0.005)
+
+
+@pytest.mark.parametrize("first", [{"calibrate": 0}, {"limit": 10}], ids=lambda options: next(iter(options)))
+def test_rows_of_a_day_without_whole_networks_are_tied_by_a_few_of_them(workspace, fake, first):
+    profile(workspace, **first)
+    old = table(workspace)
+    assert not old.rows(Role.NETWORK)
+    a_day_passes(workspace)
+    slower(fake, 1.1)
+    visits = len(fake.visits)
+    profile(workspace)
+    assert len({*fake.visits[visits:]} & {row.workload for row in old}) == 4
+    a_day_passes(workspace)
+    slower(fake, 1.3)
+    visits = len(fake.visits)
+    profile(workspace, refresh=True)
+    assert {*fake.visits[visits:]} == {row.workload for row in anchor_rows(table(workspace))}
+    after = table(workspace)
+    assert after.scale.high < 1.02 * after.scale.low
+    for row in after:
+        assert after.scale.factor * row.stats.median_s == pytest.approx(1.3 * work(row.workload), rel=0.01)
+
+
+def test_rows_of_a_day_that_nothing_ties_are_told_and_tied_by_a_refresh(workspace, fake):
+    profile(workspace, calibrate=0)
+    old = {row.workload: row.stats for row in table(workspace)}
+    a_day_passes(workspace)
+    slower(fake, 1.1)
+    fake.failures = dict.fromkeys(old, (Outcome.CRASH, "out of memory"))
+    ears = Keeper()
+    profile(workspace, ears)
+    before, fake.failures = table(workspace), {}
+    count = len(before.rows(Role.NETWORK))
+    (told,) = [line for line in ears.lines if "nothing tells how fast" in line]
+    assert told == (
+        f"{table_path(workspace.root, TARGET, INT8).name}: {count} rows were measured on an occasion of which nothing "
+        "tells how fast the device was beside the other rows, so that they are as measured; a few rows measured again "
+        f"tell it: {before.command()} --refresh"
+    )
+    assert before.scale is None
+    assert old.items() <= {row.workload: row.stats for row in before}.items()
+    a_day_passes(workspace)
+    slower(fake, 1.3)
+    ears = Keeper()
+    profile(workspace, ears, refresh=True)
+    assert not any("nothing tells" in line for line in ears.lines)
+    after = table(workspace)
+    for row in after:
+        assert after.scale.factor * row.stats.median_s == pytest.approx(1.3 * work(row.workload), rel=0.01)
+
+
+@pytest.mark.parametrize("networks", [2, 7])
+def test_networks_of_a_validation_of_another_day_are_tied_before_they_calibrate(workspace, fake, networks):
+    profile(workspace)
+    known = {row.workload for row in table(workspace)}
+    a_day_passes(workspace)
+    slower(fake, 1.2)
+    request = hwbench.ValidateRequest(space="micro", networks=networks, precision="int8")
+    hwbench.validate(request, Keeper(), workspace=workspace)
+    validated = {*fake.visits} - known
+    a_day_passes(workspace)
+    slower(fake, 1.0)
+    profile(workspace, calibrate=60)
+    after = table(workspace)
+    assert validated & {row.workload for row in after}
+    for row in after:
+        assert row.stats.median_s == pytest.approx(work(row.workload), rel=0.01)
 
 
 def test_rows_that_an_update_builds_anew_are_joined_by_the_anchors(workspace, fake):
