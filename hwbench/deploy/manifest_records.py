@@ -21,8 +21,12 @@ AXES = ("frame of the clip, first to last", "colour: R, G, B", "row, top to bott
 RESIZE = (
     "the largest centred box of the shape H:W in the frame, resized to HxW (bilinear, antialiased), before normalising"
 )
-# The same where frames are scaled first.
+# The same where frames are scaled first: for a square picture, and for one whose shape says which side counts.
 SHORT_SIDE = "the frame scaled so that its shorter side has {side} pixels, the longer one rounded down, {filter}, and "
+COVERING = (
+    "the frame scaled, in its own shape, until it just covers {height} x {width} pixels (height x width), the side "
+    "that is longer than that rounded down, {filter}, and "
+)
 CENTRE = "the centred HxW of it, before normalising"
 FLOW_AXES = (AXES[0], "optical flow to the next frame: to the right, down", *AXES[2:])
 VALUES = "(pixel / value_scale - mean) / std per colour, pixels 0 to value_scale"
@@ -99,8 +103,10 @@ def resize_text(picture: PictureSpec, size: tuple[int, int]) -> str:
     """How a frame becomes a picture of the size (H, W), in words."""
     antialias = "bilinear, antialiased" if picture.resize.antialias else "bilinear, not antialiased"
     if picture.resize is not Resize.BOX:
-        side = round(min(size) * picture.test_scale)
-        return SHORT_SIDE.format(side=side, filter=antialias) + CENTRE
+        height, width = (round(side * picture.test_scale) for side in size)
+        if size[0] == size[1]:
+            return SHORT_SIDE.format(side=height, filter=antialias) + CENTRE
+        return COVERING.format(height=height, width=width, filter=antialias) + CENTRE
     if picture.test_scale == 1:
         return RESIZE
     return (

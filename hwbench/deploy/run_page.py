@@ -25,7 +25,7 @@ _STREAM_PAGE = "hwbench.deploy:run_stream.md.in"
 _ONE = "; the largest is the answer, and a softmax makes probabilities of them"
 _SEVERAL = "; a sigmoid of each is the probability of its class, and several may be there at once"
 # What ``hwbench.deploy.manifest_records.resize_text`` says of sizes.
-_SIDE = re.compile(r"shorter side has (\d+) pixels")
+_SCALED = re.compile(r"(?:shorter side has|just covers (\d+) x) (\d+) pixels")
 _DIVIDED = re.compile(r"in the frame, divided by ([\d.]+)")
 # Beyond these the page would be a list of labels.
 _MAX_LABELS = 50
@@ -197,8 +197,8 @@ def _resize(manifest: Manifest) -> str:
 def _picture(manifest: Manifest) -> str:
     """The filters of ffmpeg that make a picture of a frame as ``resize`` of the manifest says."""
     _, _, height, width = manifest.input.shape
-    if side := _SIDE.search(manifest.input.resize):
-        scale = f"scale={side[1]}:{side[1]}:force_original_aspect_ratio=increase:flags=bilinear"
+    if scaled := _SCALED.search(manifest.input.resize):
+        scale = f"scale={scaled[2]}:{scaled[1] or scaled[2]}:force_original_aspect_ratio=increase:flags=bilinear"
         return f"{scale},crop={width}:{height}:exact=1"
     divided = f"/{by[1]}" if (by := _DIVIDED.search(manifest.input.resize)) else ""
     box = rf"min(iw\,ih*{width}/{height}){divided}:min(ih\,iw*{height}/{width}){divided}"

@@ -100,6 +100,35 @@ def test_the_command_cuts_what_the_page_says(int8: DeployedModel, picture: Pictu
     assert "makes of the beginning of a video, and print" in page
 
 
+@pytest.mark.parametrize("frame", [(240, 320), (640, 360), (96, 400)])
+@pytest.mark.parametrize(("size", "scaled"), [((64, 32), "41:83"), ((32, 64), "83:41"), ((48, 40), "52:62")])
+def test_the_command_cuts_a_picture_that_is_no_square_where_hwbench_does(
+    size: tuple[int, int], scaled: str, frame: tuple[int, int], int8: DeployedModel, tmp_path: Path
+) -> None:
+    """Each pixel of the frame says where it lies, so that another part of it has other colours."""
+    picture = PictureSpec(test_scale=1.29, resize=Resize.SHORT_SIDE)
+    form = replace(int8.manifest.input, shape=(4, 3, *size), resize=resize_text(picture, size))
+    page = run_page(replace(int8.manifest, input=form))
+    width, height = scaled.split(":")
+    assert f"scaled, in its own shape, until it just covers {height} x {width} pixels (height x width), the" in page
+    assert f"and the centred {size[0]} x {size[1]} pixels of it.\n" in page
+    filters = f"scale={scaled}:force_original_aspect_ratio=increase:flags=bilinear,crop={size[1]}:{size[0]}:exact=1"
+    assert f'"framestep=4,{filters}"' in page
+    if not shutil.which("ffmpeg"):
+        pytest.skip("no ffmpeg: apt-get install ffmpeg")
+    rows, columns = (np.linspace(0, 255, side).round() for side in frame)
+    film = np.stack([*np.meshgrid(rows, columns, indexing="ij"), np.full(frame, 128.0)], axis=2).astype(np.uint8)
+    kind = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{frame[1]}x{frame[0]}", "-i", "-"]
+    made = ["ffmpeg", "-v", "error", *kind, "-c:v", "rawvideo", "-f", "nut", "video.mp4"]
+    subprocess.run(made, cwd=tmp_path, input=film.tobytes(), check=True, capture_output=True)
+    (command,) = (one for one in page_programs(page, "bash") if "ffmpeg" in one)
+    subprocess.run(["sh", "-ec", command], cwd=tmp_path, check=True, capture_output=True)
+    theirs = np.fromfile(tmp_path / "clip.rgb", dtype=np.uint8).reshape(*size, 3).astype(int)
+    (ours,) = picture.fixed_transform(size, 1, Normalisation()).pictures(film[None])
+    pixel = 255 / min(round(side * 1.29) for side in size)
+    assert np.abs(theirs - ours[0].permute(1, 2, 0).numpy()).max() <= 1.5 * pixel + 2
+
+
 def spaced(model: DeployedModel, clip: ClipSpec) -> str:
     """The page of the model, where its clips are cut so."""
     return run_page(replace(model.manifest, input=replace(model.manifest.input, clip=clip)))
