@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hwbench.api.export_sources import SourceArguments
-from hwbench.api.layouts import chosen_by_device
+from hwbench.api.layouts import check_variant, chosen_by_device
 from hwbench.api.reading import DECODER_HELP, SPAN_HELP, STRIDE_HELP, check_clip
 from hwbench.api.requests import option, request
 from hwbench.api.train_request import ON_ERROR
@@ -123,6 +123,9 @@ class ExportRequest:
             raise UsageError("--memory goes with --streaming")
         if self.streaming and self.device is not None:
             raise InvalidValue("--streaming: a stream has one layout, which no table chooses; leave --device out")
+        if self.streaming and self.variant != AUTO:
+            raise InvalidValue("--streaming: a stream has one layout; leave --variant out")
+        check_variant(self.variant)
         chosen_by_device(self.device, self.variant)
 
     def int8(self) -> Int8 | None:

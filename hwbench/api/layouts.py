@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hwbench.api.listener import SILENT, Listener
-from hwbench.errors import InvalidValue, NotMeasured
-from hwbench.specs import AUTO
+from hwbench.errors import InvalidValue, NotMeasured, UnknownName
+from hwbench.specs import AUTO, STREAM
 
 if TYPE_CHECKING:
     from hwbench.latency import LatencyTable, VariantChoice
@@ -72,6 +72,18 @@ def fastest_on(
     choice = fastest_variant(table, network.workload(precision))
     listener.say(_reason(choice, table, network))
     return choice.variant
+
+
+def check_variant(name: str) -> None:
+    """Raises UnknownName for what is no layout; many networks have no convolution that would look its layout up."""
+    if name == AUTO:  # the others are in a module that loads torch
+        return
+    from hwbench.blocks import variants
+    from hwbench.registry import suggest
+
+    if name not in variants:
+        stream = "; a stream is made by export --streaming" if name == STREAM else ""
+        raise UnknownName(f"unknown variant {name!r}; {suggest(name, (AUTO, *variants.names()))}{stream}")
 
 
 def chosen_by_device(device: str | None, variant: str) -> None:

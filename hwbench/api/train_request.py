@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hwbench.api.layouts import check_variant
 from hwbench.api.reading import (
     DECODED_CACHE_HELP,
     DECODER_HELP,
@@ -140,6 +141,7 @@ class TrainRequest:
             raise UsageError(
                 "--variant goes with --qat; without it the original form is trained, which has no variants"
             )
+        check_variant(self.variant)
 
     def make_recipe(self, default_seed: int = 0, default_views: tuple[int, int] = (1, 1)) -> Recipe:
         """Hyper-parameters of the run; what was not given is that of the recipe, or of fine-tuning with --qat.

@@ -212,7 +212,7 @@ OTHERS = [
     *[((*c, "--on-error", "ignore"), 2, ("expected raise, skip or replace, got 'ignore'",))
       for c in (TRAIN, TEST, EXPORT, SEARCH)],
     *[((*c, "--device", "gpu"), 2, ("expected auto, cpu or cuda, got 'gpu'",)) for c in (TRAIN, TEST)],
-    ((*EXPORT, "--variant", "bogus"), 2, ("unknown variant 'bogus'", "known: im2col, one-hot")),
+    ((*EXPORT, "--variant", "bogus"), 2, ("unknown variant 'bogus'", "known: auto, im2col, one-hot")),
     ((*EXPORT, "--device", "loca"), 2, ("unknown device 'loca'", "did you mean 'local'")),
     ((*EXPORT, "--device", "local", "--variant", "one-hot"), 2, ("leave out --variant one-hot",)),
     (("profile", "--variants", "onehot"), 2, ("unknown variant 'onehot'", "did you mean 'one-hot'")),
