@@ -11,9 +11,12 @@ from hwbench.api.export_request import ExportRequest as ExportRequest
 from hwbench.api.export_sources import open_source
 from hwbench.api.layouts import fastest_on
 from hwbench.api.listener import SILENT, Listener, StageProgress
+from hwbench.api.models import ModelArgument
 from hwbench.api.reading import reading_of
+from hwbench.api.requests import changed
 from hwbench.api.resources import torch_threads
 from hwbench.errors import InvalidValue, UsageError
+from hwbench.printable import enumeration
 from hwbench.specs import AUTO, Network, Precision
 
 if TYPE_CHECKING:
@@ -95,6 +98,7 @@ def export(
     start = time.monotonic()
     workspace, engine = Workspace.at(workspace), get(request.runtime)
     precision = Precision.parse(request.precision)
+    _check_names(request)
     load_named(request.made_by)
     with torch_threads(request.threads) as threads:
         source = open_source(workspace, request.model, request.source(), listener)
@@ -264,12 +268,30 @@ def _of_space(source: ExportSource) -> bool:
     return isinstance(source.network, Network) and not any(map(is_by_hand, source.network.blocks))
 
 
+def _check_names(request: ExportRequest) -> None:
+    """Refuses names that nothing has or that nothing reads, before the model is opened.
+
+    Raises:
+        UnknownName: There is no such decoder.
+        MissingDependency: The decoder does not load.
+        UsageError: A model that is no checkpoint, and has its function in its name, has a maker.
+    """
+    from hwbench.data.decoders import get as get_decoder
+
+    if changed(request, "decoder"):
+        get_decoder(request.decoder)
+    if request.made_by is not None and ModelArgument.of(request.model) is ModelArgument.EXTERNAL:
+        raise UsageError(f"--made-by: only for a checkpoint, and {request.model} is none; leave --made-by out")
+
+
 def _check_source(request: ExportRequest, source: ExportSource) -> None:
     """Refuses what is not for such a source, before anything is calibrated.
 
     Raises:
-        UsageError: Blocks of a model of somebody else's are to be looked at, or a network of a space has a maker.
+        UsageError: Blocks of a model of somebody else's are to be looked at, or a network of a space has a maker; or
+            there are no videos, or none to calibrate with, and something is said of them.
     """
+    _check_videos(request, source)
     if _of_space(source):
         if request.made_by is not None:
             raise UsageError(f"--made-by: {request.model} is made of blocks of a space; leave it out")
@@ -277,6 +299,22 @@ def _check_source(request: ExportRequest, source: ExportSource) -> None:
         raise UsageError(
             f"--blocks and --keep-accuracy are for networks of a space; {request.model} is one graph, of whose "
             "operations --fp32-block keeps some in fp32"
+        )
+
+
+def _check_videos(request: ExportRequest, source: ExportSource) -> None:
+    """Raises UsageError where something is said of videos, and this export looks at none or calibrates with none."""
+    unread = enumeration(changed(request, "videos", "on_error", "decoder"))
+    if unread and request.data is None and request.calibrate is None and source.data is None:
+        raise UsageError(
+            f"{unread}: only with videos, and {request.model} comes without any; add --data DATA, or leave {unread} out"
+        )
+    request.check_unread(source.data is not None)
+    settled = enumeration(changed(request, "calibrate", "calibration_clips"))
+    if settled and source.fine_tuned is not None:
+        raise UsageError(
+            f"{settled}: {request.model} was trained with the rounding of int8 in it, so the ranges are settled; leave "
+            f"{settled} out"
         )
 
 

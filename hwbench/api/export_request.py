@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from hwbench.api.export_sources import SourceArguments
 from hwbench.api.layouts import check_variant, chosen_by_device
 from hwbench.api.reading import DECODER_HELP, SPAN_HELP, STRIDE_HELP, check_clip
-from hwbench.api.requests import option, request
+from hwbench.api.requests import changed, option, request
 from hwbench.api.train_request import ON_ERROR
 from hwbench.errors import InvalidValue, UsageError
+from hwbench.printable import enumeration
 from hwbench.specs import AUTO, Precision, TensorSpec
 from hwbench.specs.network import MAX_SIZE
 from hwbench.units import MOST_THREADS
@@ -65,7 +66,7 @@ class ExportRequest:
     )
     span: str | None = option(default=None, help=f"Of a torchvision or own model. {SPAN_HELP}")
     stride: int | None = option(default=None, min=1, help=f"Of a torchvision or own model. {STRIDE_HELP}")
-    calibration_clips: int = option(default=32, min=1, help="Training videos to calibrate with, a clip each.")
+    calibration_clips: int = option(default=32, min=1, help="Training videos to calibrate int8 with, a clip each.")
     observer: str | None = option(
         default=None,
         help="How ranges are found after training: histogram, minmax or moving-average; default: histogram, or the "
@@ -107,6 +108,7 @@ class ExportRequest:
         int8 = self.observer is not None or self.keep_accuracy is not None or self.fp32_block or self.blocks
         if Precision.parse(self.precision) is not Precision.INT8 and int8:
             raise UsageError("--observer, --keep-accuracy, --fp32-block and --blocks go with --precision int8")
+        self.check_unread(self.data is not None)
         if self.observer is not None:
             Scheme(self.observer)
         if self.keep_accuracy is not None and self.fp32_block:
@@ -127,6 +129,18 @@ class ExportRequest:
             raise InvalidValue("--streaming: a stream has one layout; leave --variant out")
         check_variant(self.variant)
         chosen_by_device(self.device, self.variant)
+
+    def check_unread(self, validated: bool) -> None:
+        """Raises UsageError for what is said of calibration videos where there is no int8 that takes ranges from them.
+
+        Args:
+            validated: There are data to validate on beside those of --calibrate.
+        """
+        if Precision.parse(self.precision) is Precision.INT8:
+            return
+        unread = enumeration(changed(self, *(("calibrate",) if validated else ()), "calibration_clips"))
+        if unread:
+            raise UsageError(f"{unread}: only for --precision int8, got {self.precision}; leave {unread} out")
 
     def int8(self) -> Int8 | None:
         """How the network becomes int8; None for another precision."""

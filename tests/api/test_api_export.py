@@ -183,6 +183,8 @@ def test_verify_refuses_what_the_other_kind_reads(fields: dict[str, Any], words:
         ({"precision": "int4"}, HwbenchError, "int4"),
         ({"precision": "fp32", "blocks": True}, UsageError, "go with --precision int8"),
         ({"precision": "fp32", "fp32_block": ["head"]}, UsageError, "go with --precision int8"),
+        ({"precision": "fp32", "calibration_clips": 7}, UsageError, "^--calibration-clips: only for --precision int8"),
+        ({"precision": "bf16", "calibrate": "a", "data": "b"}, UsageError, "got bf16; leave --calibrate out"),
         ({"observer": "minmx"}, UnknownName, "did you mean 'minmax'"),
         ({"keep_accuracy": 101.0}, InvalidValue, "--keep-accuracy: expected 0 to 100"),
         ({"keep_accuracy": 1.0, "fp32_block": ["head"]}, InvalidValue, "either name the blocks"),
@@ -237,3 +239,34 @@ def test_arguments_for_another_kind_of_model_are_refused(checkpoint: Path) -> No
     with pytest.raises(UsageError, match=r"without weights\. Train it: hwbench train micro:"):
         hwbench.export(hwbench.ExportRequest(model=NETWORK, out="x"))
     assert not Path("x").exists()
+
+
+def test_what_an_export_would_not_read_is_refused(checkpoint: Path) -> None:
+    def refused(error: type[Exception], words: str, **values: Any) -> None:
+        request = hwbench.ExportRequest(**{"model": NETWORK, "weights": "random", "out": "x", **values})
+        with pytest.raises(error, match=words):
+            hwbench.export(request)
+        assert not Path("x").exists()
+
+    fp32, trained = {"precision": "fp32"}, {"model": str(checkpoint), "weights": None}
+    refused(UnknownName, "unknown decoder 'pyov'.*known: pyav", decoder="pyov", **fp32)
+    refused(UsageError, "^--videos: only with videos, and micro:.* add --data DATA, or leave", videos=3, **fp32)
+    refused(UsageError, "leave --videos and --on-error out", videos=3, on_error="skip", **fp32)
+    made = {"made_by": "torch.nn:Identity", "model": "torch.nn:Identity", "weights": None}
+    refused(UsageError, "--made-by: only for a checkpoint, and torch.nn:Identity is none; leave --made-by out", **made)
+    # A checkpoint is validated on what it was trained on.
+    refused(UsageError, "^--calibrate: only for --precision int8, got fp32; leave", calibrate="none", **fp32, **trained)
+    tuned = hwbench.train(
+        hwbench.TrainRequest(
+            architecture=str(checkpoint), qat=True, epochs=1, batch_size=8, threads=1, workers=0, out="tuned"
+        )
+    ).checkpoint
+    both = {"calibrate": VIDEOS, "calibration_clips": 7, "weights": None}
+    refused(UsageError, "ranges are settled; leave --calibrate and --calibration-clips out", model=str(tuned), **both)
+
+
+def test_of_a_network_without_data_fp32_is_validated_on_the_data_of_calibrate() -> None:
+    named = {"model": NETWORK, "weights": "random", "classes": 8, "precision": "fp32", "out": "of-calibrate"}
+    request = hwbench.ExportRequest(**named, calibrate=VIDEOS, videos=2, on_error="skip", threads=1)
+    parity = hwbench.export(request).model.manifest.parity
+    assert (parity.source, parity.inputs) == (VIDEOS, 2)
