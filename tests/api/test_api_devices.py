@@ -88,6 +88,17 @@ def test_what_cannot_be_added_writes_nothing(workspace, fields, said):
     assert "box" not in workspace.names("profiles")
 
 
+@pytest.mark.parametrize("said", [{"fingerprint": "SHA256:x"}, {"replace": True}])
+def test_a_host_key_is_refused_where_the_file_of_the_device_names_a_way_without_one(workspace, box, said):
+    before = box.file.read_text()
+    words = (
+        rf'^--{next(iter(said))} is about the host key of --ssh, and .* of box says transport = "local"; leave it out'
+    )
+    with pytest.raises(InvalidValue, match=words):
+        hwbench.add_device(hwbench.AddDeviceRequest(name="box", force=True, **said), workspace=workspace)
+    assert box.file.read_text() == before
+
+
 @pytest.mark.parametrize(
     ("fields", "typed"),
     [
@@ -161,6 +172,12 @@ def test_steps_of_a_check_are_heard_when_they_are_done(workspace, box, monkeypat
     assert {"reachable", "fingerprint", "runner"} <= set(result.to_frame().name)
     broken = hwbench.check_device(hwbench.CheckDeviceRequest(name="s9"), workspace=workspace)
     assert (broken.ok, broken.steps[-1].state) == (False, "failed")
+
+
+def test_pairs_of_an_aa_test_that_is_not_run_are_refused():
+    with pytest.raises(InvalidValue, match=r"^--no-aa runs no A/A test; leave --pairs out"):
+        hwbench.CheckDeviceRequest(name="box", repeat=False, pairs=4)
+    assert hwbench.CheckDeviceRequest(name="box", pairs=4).pairs == 4
 
 
 @pytest.mark.parametrize("answer", [None, False])

@@ -86,10 +86,15 @@ class AddDeviceRequest:
                 f"--identity and --agent belong to --ssh: hwbench devices add {self.name} --ssh HOST --agent"
             )
         # Without a way the file of the device says it, which may be SSH.
-        if self.ways and self.ssh is None and (unread := changed(self, "fingerprint", "replace")):
-            raise InvalidValue(f"{unread[0]} is about the host key of --ssh; leave it out")
+        if self.ways and self.ssh is None:
+            self.check_no_host_key("--ssh")
         if not self.virtual and changed(self, "over"):
             raise InvalidValue(f"--over goes with --virtual: hwbench devices add {self.name} --virtual --over adb")
+
+    def check_no_host_key(self, of: str) -> None:
+        """Raises InvalidValue where something is said of a host key; the way to the device has none, but ``of`` has."""
+        if unread := changed(self, "fingerprint", "replace"):
+            raise InvalidValue(f"{unread[0]} is about the host key of {of}; leave it out")
 
     def command(self) -> str:
         """The command line that adds the device, to be typed once more with a fingerprint."""
@@ -184,7 +189,11 @@ def _asked(workspace: Workspace, request: AddDeviceRequest) -> Iterator[Device]:
     from hwbench.devices import load_device, virtual
 
     if not request.ways:
-        yield load_device(workspace, request.name)
+        device = load_device(workspace, request.name)
+        if device.transport_name != "ssh":
+            file = f'the device.toml of {request.name} says transport = "{device.transport_name}"'
+            request.check_no_host_key(f"--ssh, and {file}")
+        yield device
     elif request.virtual:
         try:
             yield virtual.start(workspace, request.name, request.over)

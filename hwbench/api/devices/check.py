@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.api.devices.steps import FAILED, OK, WARNING, CheckStep
 from hwbench.api.listener import SILENT, Listener
-from hwbench.api.requests import option, request
-from hwbench.errors import DeviceBusy, DeviceError, DeviceLost, DeviceUnreachable, HwbenchError
+from hwbench.api.requests import changed, option, request
+from hwbench.errors import DeviceBusy, DeviceError, DeviceLost, DeviceUnreachable, HwbenchError, InvalidValue
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +39,11 @@ class CheckDeviceRequest:
     name: str = option(argument=True, metavar="NAME", names="device", help="Device: a folder of profiles/.")
     pairs: int = option(default=PAIRS, min=2, help="Pairs of sessions of the A/A test.")
     repeat: bool = option(default=True, flags=("--aa/--no-aa",), help="Run the A/A test.")
+
+    def validate(self) -> None:
+        """Raises InvalidValue where pairs of an A/A test are asked for, and no test."""
+        if not self.repeat and changed(self, "pairs"):
+            raise InvalidValue("--no-aa runs no A/A test; leave --pairs out")
 
 
 @dataclass(frozen=True)
