@@ -80,7 +80,9 @@ class ExportRequest:
         help="Leave blocks in fp32, as few as it takes to lose no more top-1.",
     )
     fp32_block: tuple[str, ...] = option(
-        default=(), metavar="TEXT", help="Leave this block in fp32 (repeatable); --blocks prints the names."
+        default=(),
+        metavar="TEXT",
+        help="Leave this block in fp32 (repeatable); --blocks, without --streaming, prints the names.",
     )
     blocks: bool = option(default=False, help="Look at each block: what int8 does to it, and it to the logits.")
     videos: int | None = option(default=None, min=1, help="Validate on so many videos; default: all.")

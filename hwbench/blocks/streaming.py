@@ -162,10 +162,13 @@ class StreamForm(nn.Module):
 
     Attributes:
         states: What is kept between frames, in the order of inputs and outputs.
+        blocks_in: Name of the module that has the blocks of the network.
 
     Raises (construction):
         InvalidValue: The memory is not at least one frame.
     """
+
+    blocks_in: ClassVar[str] = "step"
 
     def __init__(
         self,

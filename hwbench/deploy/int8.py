@@ -184,6 +184,8 @@ class Int8Plan:
         if best is not None and best.sqnr_db < self._least_db - _LOWERING_DB:
             tried = ", ".join(f"{name} {trial.sqnr_db:.1f} dB" for name, trial in self._trials.items())
             names = "--blocks prints them" if keeps_blocks(self.original.module) else "a wrong name lists them"
+            if isinstance(self.form.deployed, StreamForm):
+                names = "--blocks without --streaming prints them"
             raise ParityFailed(
                 f"int8 does not reach an SQNR of {self._least_db:g} dB against the fp32 original with any observer "
                 f"({tried}); nothing was written. Calibrate with more clips (--calibration-clips) or with videos like "

@@ -47,7 +47,10 @@ class Streaming:
         if variant != AUTO:
             raise InvalidValue("--streaming: a stream has one layout; leave out --variant and --device")
         if int8.max_loss is not None or int8.inspect:
-            raise InvalidValue("--streaming: leave out --keep-accuracy and --blocks; name blocks by --fp32-block")
+            raise InvalidValue(
+                "--streaming: leave out --keep-accuracy and --blocks; name blocks by --fp32-block, as --blocks prints "
+                "them without --streaming"
+            )
 
     def workload(self, original: ExportSource, precision: Precision) -> Workload:
         """One new frame of the network."""

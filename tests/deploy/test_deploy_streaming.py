@@ -20,7 +20,7 @@ import hwbench.deploy.verification
 import hwbench.measure.device_runner
 from hwbench.cli.main import main
 from hwbench.data import ClipSpec, VideoInfo, uniform_clips
-from hwbench.deploy import MANIFEST, MODEL, DeployedModel, Streaming, export, randomly_weighted
+from hwbench.deploy import MANIFEST, MODEL, DeployedModel, Int8, Streaming, block_names, export, randomly_weighted
 from hwbench.deploy.clips import open_calibration, open_validation
 from hwbench.deploy.file_names import RUN
 from hwbench.deploy.manifest import Manifest
@@ -28,10 +28,13 @@ from hwbench.deploy.manifest_records import StreamRecord
 from hwbench.deploy.model_process import served
 from hwbench.deploy.parity import relative_error
 from hwbench.deploy.run_page import run_page
+from hwbench.deploy.streams import StreamInputs
 from hwbench.deploy.verification import stream_frames
-from hwbench.errors import InvalidValue, MissingDependency, UnsupportedModule, VideoError
+from hwbench.errors import InvalidValue, MissingDependency, UnknownName, UnsupportedModule, VideoError
 from hwbench.models import streamed
 from hwbench.runtimes import get
+from hwbench.runtimes.executorch.quiet import quiet
+from hwbench.runtimes.executorch.scheme import Scheme
 from hwbench.runtimes.native.build import build_runner
 from hwbench.runtimes.pte_model import engine, pte_layout
 from hwbench.runtimes.runners import CheckResult, Runner, check_file, python_runner
@@ -272,6 +275,36 @@ def test_what_cannot_be_streamed_is_refused_before_anything_is_built(tmp_path: P
     with pytest.raises(InvalidValue, match=f"--memory: expected at least {FRAMES}, .* got {FRAMES - 1}"):
         export(source(), tmp_path / "out", precision=Precision.FP32, streaming=Streaming(memory=FRAMES - 1))
     assert not (tmp_path / "out").exists()
+
+
+def test_blocks_of_a_stream_stay_in_fp32_by_the_names_that_they_have_in_a_clip() -> None:
+    with quiet():
+        from hwbench.runtimes.executorch.quantize import block_of, observed, observers
+    original = source()
+    form, names = streamed(original.module, original.network.input), block_names(original.deployed())
+    inputs = StreamInputs(form, [torch.randn(FRAMES, 3, SIZE, SIZE)])[:]
+
+    def rounded_in(block: str, *kept: str) -> int:
+        """Values of a block that become int8."""
+        with quiet():
+            graph = observed(form, inputs[0], inputs, Scheme(fp32_blocks=kept))
+        targets = {name for name, _ in observers(graph)}
+        rounded = [node for node in graph.graph.nodes if node.target in targets]
+        blocks = [f"step.{name}" for name in names]
+        around = ({block_of(each, blocks) for each in (*node.all_input_nodes, *node.users)} for node in rounded)
+        return sum(found == {f"step.{block}"} for found in around)
+
+    assert "head" in names
+    assert rounded_in("head") > 0
+    assert [rounded_in("head", *names), rounded_in("head", "head"), rounded_in("head", "step.head")] == [0, 0, 0]
+    for wrong in ("count", "step", "heda"):  # a stream counts its frames, in no block
+        with pytest.raises(UnknownName, match=f"no block '{wrong}' to keep in fp32; .*known: head, ") as error:
+            rounded_in("head", wrong)
+        assert not re.search(r"step\b.*|count\b.*", str(error.value).partition("known: ")[2])
+    words = "as --blocks prints them without --streaming"
+    ask = {"precision": Precision.FP32, "streaming": Streaming(), "int8": Int8(inspect=True)}
+    with pytest.raises(InvalidValue, match=words):
+        export(original, Path("nowhere"), **ask)
 
 
 def test_memory_stands_in_the_manifest_and_the_file_counts_no_further(tmp_path: Path) -> None:

@@ -94,8 +94,7 @@ def observed(module: nn.Module, example: Example, calibration: Sequence[Example]
     Arguments and errors as of ``quantized``.
     """
     require_clips(calibration, example)
-    require_blocks(module, scheme)
-    quantizer = _quantizer(_after_training(scheme), (*scheme.fp32_blocks, *kept_in_float(module)))
+    quantizer = _quantizer(_after_training(scheme), (*fp32_paths(module, scheme), *kept_in_float(module)))
     if hands_on(module):
         quantizer.states = _activation(_OBSERVERS[scheme.observer].with_args(eps=SMALLEST_SCALE), symmetric=True)
     with torch.no_grad():
@@ -115,8 +114,7 @@ def trainable(module: nn.Module, example: torch.Tensor, scheme: Scheme) -> fx.Gr
     Raises:
         UnknownName: The module has no such block as is to stay in fp32.
     """
-    require_blocks(module, scheme)
-    quantizer = _quantizer(_in_training(), (*scheme.fp32_blocks, *kept_in_float(module)))
+    quantizer = _quantizer(_in_training(), (*fp32_paths(module, scheme), *kept_in_float(module)))
     prepared: fx.GraphModule = prepare_qat_pt2e(_graph(module, example), quantizer)
     return prepared
 
@@ -140,16 +138,22 @@ def observers(prepared: nn.Module) -> Iterator[tuple[str, Any]]:
             yield name, child
 
 
-def require_blocks(module: nn.Module, scheme: Scheme) -> None:
-    """Whether a module has all the blocks that a scheme keeps in fp32.
+def fp32_paths(module: nn.Module, scheme: Scheme) -> tuple[str, ...]:
+    """Where in a module the blocks are that a scheme keeps in fp32.
+
+    The blocks of a stream have the names that they have in a clip: without the module of the stream that they are in
+    (``blocks_in``), which a name may have as well.
 
     Raises:
-        UnknownName: It has not.
+        UnknownName: The module has no such block.
     """
-    known = [name for name, _ in module.named_modules() if name]
-    for name in scheme.fp32_blocks:
+    inside = f"{module.blocks_in}." if hasattr(module, "blocks_in") else ""
+    known = [path.removeprefix(inside) for path, _ in module.named_modules() if path and path.startswith(inside)]
+    names = [name.removeprefix(inside) for name in scheme.fp32_blocks]
+    for name in names:
         if name not in known:
             raise UnknownName(f"no block {name!r} to keep in fp32; {suggest(name, _beside(name, known))}")
+    return tuple(f"{inside}{name}" for name in names)
 
 
 def kept_in_float(module: nn.Module) -> tuple[str, ...]:
