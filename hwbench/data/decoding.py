@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import itertools
 import math
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
@@ -35,6 +34,14 @@ from av.video.reformatter import VideoReformatter
 
 from hwbench.data.media_faults import MediaFault, check_media, naming
 from hwbench.data.orientation import display_matrix, upright
+from hwbench.data.packets import (
+    Packet,
+    claimed_packets,
+    has_usable_times,
+    num_chunks,
+    packets_from_keyframe,
+    packets_of,
+)
 from hwbench.errors import InvalidValue, VideoError
 
 Frames = npt.NDArray[np.uint8]
@@ -42,6 +49,11 @@ Frames = npt.NDArray[np.uint8]
 # Codecs whose packets say whether other frames refer to them, to the letter: ``nal_ref_idc`` of H.264, B-frames of
 # MPEG-4 part 2. (What H.265 calls a non-reference picture of a sub-layer may be referred to from the layers above.)
 _TELL_REFERENCES = frozenset({"h264", "mpeg4"})
+
+# ``AV_FIELD_PROGRESSIVE`` of FFmpeg; 0 is unknown, and the others are orders of two fields.
+_PROGRESSIVE = 1
+# Of H.265 the headers tell no order of fields: FFmpeg takes those of two fields for progressive (MP4) or unknown.
+_TELL_NO_FIELDS = frozenset({"hevc"})
 
 # A Matroska file tells its length in the header; when its packets end this much earlier, its tail is missing.
 _SHORTFALL_RATIO = 0.05
@@ -56,6 +68,9 @@ class VideoInfo:
     of the last, whatever time the stream starts at. ``width`` and ``height`` are those of the stored frames, before
     they are turned upright. ``counted``: time stamps could not be used, ``pts`` are frame numbers. ``stream`` is the
     number of the stream in its file.
+
+    ``container`` is what FFmpeg calls the format of the file, empty where there is none. ``interlaced``: frames are of
+    two fields, as the header says or, where it does not, the first frame.
     """
 
     width: int
@@ -67,6 +82,8 @@ class VideoInfo:
     duration: int
     counted: bool = False
     stream: int = 0
+    container: str = ""
+    interlaced: bool = False
 
     @property
     def num_frames(self) -> int:
@@ -119,7 +136,8 @@ class VideoInfo:
 
 
 def probe(path: Path | str, stream: int | None = None) -> VideoInfo:
-    """What a video stream of a file holds. Reads all packets, decodes none where the time stamps are usable.
+    """What a video stream of a file holds. Reads all packets; where the time stamps are usable, decodes the first frame
+    at most.
 
     Args:
         path: The file.
@@ -149,30 +167,6 @@ def check_indices(name: str, indices: Sequence[int], num_frames: int) -> None:
     """Raises InvalidValue, which names the video, for no index and for one outside of it."""
     if not indices or min(indices) < 0 or max(indices) >= num_frames:
         raise InvalidValue(f"{name}: expected frame indices from 0 to {num_frames - 1}, got {list(indices)}")
-
-
-def packets_of(container: Any, stream: Any) -> Iterator[Any]:
-    """Packets of a stream from where the container stands; the last is empty and flushes the decoder.
-
-    Empty packets of the file are left out: decoders refuse them. Ogg repeats a frame of Theora with one.
-    PyAV loses 150 bytes for good with each of its iterators that is dropped before its end and not closed: ``demux``,
-    and with it ``decode``. This one closes it.
-    """
-    with contextlib.closing(container.demux(stream)) as packets:
-        for packet in packets:
-            if packet.size:
-                yield packet
-    yield packet
-
-
-def packets_from_keyframe(container: Any, stream: Any, pts: int) -> Iterator[Any]:
-    """Packets of a stream from the keyframe on that a seek to ``pts`` gives, which may lie behind ``pts``.
-
-    In MPEG-TS and MPEG-PS a seek may land between keyframes. MPEG-4 part 2 decodes what it finds there against a grey
-    picture and says nothing.
-    """
-    container.seek(pts, stream=stream, backward=True, any_frame=False)
-    return itertools.dropwhile(lambda packet: not packet.is_keyframe, packets_of(container, stream))
 
 
 class VideoFile:
@@ -248,19 +242,19 @@ class VideoFile:
     def _probe(self) -> VideoInfo:
         stream, container = self._stream, self._container
         codec = _codec_name(stream)
-        packets = [_Packet.of(p, codec) for p in self._packets_from_start() if p.size]
-        claimed, chunks = _claimed_packets(container, stream), _num_chunks(container, packets)
+        packets = [Packet.of(p, codec) for p in self._packets_from_start() if p.size]
+        claimed, chunks = claimed_packets(container, stream), num_chunks(container, packets)
         if packets and (packets[-1].corrupt or chunks < claimed):
             raise MediaFault(f"truncated: {max(len(packets), claimed)} frames announced, {len(packets)} in the file")
         share = Fraction(len(packets), max(1, chunks))
         packets = [p for p in packets if p.shown and not p.discard]
         if not packets:
             raise MediaFault("no frames")
-        info = self._info_by_pts(packets) if _usable(container, packets) else self._info_by_counting(share)
+        info = self._info_by_pts(packets) if has_usable_times(container, packets) else self._info_by_counting(share)
         self._check_length(info)
         return info
 
-    def _info_by_pts(self, packets: Sequence[_Packet]) -> VideoInfo:
+    def _info_by_pts(self, packets: Sequence[Packet]) -> VideoInfo:
         ordered = sorted(packets, key=lambda p: p.pts)
         if not ordered[0].key:
             first = self._first_time()
@@ -275,8 +269,22 @@ class VideoFile:
 
         Where it gives none, or one without a time stamp, nothing lies before.
         """
-        frame = next(self._frames(self._packets_from_start()), None)
+        frame = self._first_frame()
         return -(2**63) if frame is None or frame.pts is None else int(frame.pts)
+
+    def _first_frame(self) -> Any:
+        """What the decoder gives first; None where it gives nothing."""
+        return next((frame for packet in self._packets_from_start() for frame in packet.decode()), None)
+
+    def _is_interlaced(self) -> bool:
+        order = int(self._stream.codec_context.field_order)
+        if order == _PROGRESSIVE and _codec_name(self._stream) not in _TELL_NO_FIELDS:
+            return False
+        if order > _PROGRESSIVE:
+            return True
+        with contextlib.suppress(av.FFmpegError):  # frames behind a damaged one may be read
+            return bool(getattr(self._first_frame(), "interlaced_frame", False))
+        return False
 
     def _info_by_counting(self, share: Fraction) -> VideoInfo:
         """Frames that come evenly: ``share`` of the file's chunks, at whose rate its header is, hold one."""
@@ -298,8 +306,19 @@ class VideoFile:
         context = self._stream.codec_context
         if not context.width or not context.height:
             raise MediaFault("the size of its frames is unknown")
-        size, number = (context.width, context.height), self._stream.index
-        return VideoInfo(*size, _codec_name(self._stream), time_base, pts, keys, duration, counted, number)
+        return VideoInfo(
+            context.width,
+            context.height,
+            _codec_name(self._stream),
+            time_base,
+            pts,
+            keys,
+            duration,
+            counted,
+            self._stream.index,
+            self._container.format.name,
+            self._is_interlaced(),
+        )
 
     def _check_length(self, info: VideoInfo) -> None:
         container = self._container
@@ -412,31 +431,6 @@ def _at_or_after(pts: npt.NDArray[np.int64], time: Fraction) -> int:
     return int(np.searchsorted(pts, math.ceil(time), side="left"))
 
 
-@dataclass(frozen=True)
-class _Packet:
-    pts: int
-    dts: int
-    duration: int
-    key: bool
-    corrupt: bool
-    discard: bool
-    shown: bool
-
-    @classmethod
-    def of(cls, packet: Any, codec: str) -> _Packet:
-        missing = -(2**63)
-        return cls(
-            missing if packet.pts is None else packet.pts,
-            missing if packet.dts is None else packet.dts,
-            packet.duration or 0,
-            packet.is_keyframe,
-            packet.is_corrupt,
-            packet.is_discard,
-            # Alternate reference frames of VP8 are decoded and never shown: bit 4 of the first byte (RFC 6386, 9.1).
-            codec != "vp8" or bool(bytes(packet)[0] & 0x10),
-        )
-
-
 def _codec_name(stream: Any) -> str:
     context = stream.codec_context
     name: str = getattr(context.codec, "canonical_name", context.name)
@@ -465,31 +459,6 @@ def _best(container: Any, moving: Sequence[Any]) -> Any:
     """
     best = container.streams.best("video")
     return best if best in moving else moving[0]
-
-
-def _claimed_packets(container: Any, stream: Any) -> int:
-    """Packets which the file's own index says it has; 0 where it has none."""
-    name = container.format.name
-    if "mp4" in name:
-        # The index after edit lists are applied; the count in the header is that before.
-        return len(getattr(stream, "index_entries", ()))
-    return int(stream.frames) if name == "avi" else 0
-
-
-def _num_chunks(container: Any, packets: Sequence[_Packet]) -> int:
-    """Packets; of AVI with the empty chunks, which repeat the frame before them and count as time."""
-    if container.format.name != "avi" or not packets or max(p.dts for p in packets) < len(packets):
-        return len(packets)
-    # An empty chunk may be the last one: with B-frames the last frame is shown behind it.
-    return 1 + max(max(p.pts, p.dts) for p in packets)
-
-
-def _usable(container: Any, packets: Sequence[_Packet]) -> bool:
-    """Whether frames can be found by time stamp: all present, none twice; AVI knows no order but that of decoding."""
-    pts = {p.pts for p in packets}
-    if len(pts) < len(packets) or min(pts) == -(2**63):
-        return False
-    return container.format.name != "avi" or all(p.pts == p.dts for p in packets)
 
 
 def _typical_step(pts: npt.NDArray[np.int64], stream: Any) -> int:

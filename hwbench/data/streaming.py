@@ -7,8 +7,9 @@ from typing import Any
 
 import av
 
-from hwbench.data.decoding import VideoInfo, packets_from_keyframe, packets_of
+from hwbench.data.decoding import VideoInfo
 from hwbench.data.media import FileSource, VideoSource
+from hwbench.data.packets import packets_from_keyframe, packets_of
 from hwbench.errors import VideoError
 
 # Frames of a source that is no file are asked for in so many bytes at a time.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from video_files import MakeVideo
 
 from hwbench.data.decoders import DEFAULT, decoders, get
 from hwbench.data.decoders.torchcodec import TorchCodec
@@ -113,6 +114,28 @@ def test_pyav_reads_what_torchcodec_numbers_or_converts_otherwise(
     monkeypatch.setattr(fake, "get_frames_at", lambda *_: pytest.fail("its frames are others"))
     with TorchCodec().open(FileSource(video)) as opened:
         assert np.array_equal(opened.read((3, 29)), read_frames(video, (3, 29)))
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("stream.ts", {}),
+        ("stream.m2ts", {"options": {"bf": "3"}}),
+        ("stream.mpg", {"codec": "mpeg2video"}),
+        ("stream.nut", {}),  # a container that nobody held against PyAV
+        ("fields.mp4", {"options": {"x264-params": "interlaced=1"}}),
+        ("fields.mkv", {"codec": "mpeg2video", "options": {"flags": "+ildct+ilme"}}),
+        ("fields.hevc.mp4", {"codec": "libx265", "options": {"x265-params": "interlace=tff:log-level=none"}}),
+    ],
+)
+def test_pyav_reads_inexact_seeks_and_two_fields(
+    fake: type[VideoDecoder], make_video: MakeVideo, name: str, how: dict[str, object]
+) -> None:
+    video = make_video(name, gop=6, **how)
+    for info in (None, probe(video)):
+        with TorchCodec().open(FileSource(video), info) as opened:
+            assert np.array_equal(opened.read((3, 29)), read_frames(video, (3, 29)))
+    assert fake.opened == []
 
 
 def test_without_torchcodec_one_line_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

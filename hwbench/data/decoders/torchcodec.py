@@ -1,8 +1,10 @@
 """torchcodec, which decodes with the FFmpeg that is installed on the system; an extra.
 
 PyAV reads the files of which torchcodec gives other frames or none: raw streams and recordings that were cut between
-keyframes, which are numbered otherwise; pictures that are to be turned or mirrored; odd sizes, and colours of more than
-8 bits, which another version of FFmpeg rounds otherwise (``experiments/016-input-pipeline/equal_frames.py``).
+keyframes, which are numbered otherwise; containers in which a seek may land behind its goal, as MPEG-TS and MPEG-PS;
+pictures that are to be turned or mirrored; interlaced ones, whose fields the FFmpeg of PyAV converts apart; odd sizes,
+and colours of more than 8 bits, which another version of FFmpeg rounds otherwise
+(``experiments/016-input-pipeline/equal_frames.py``).
 """
 
 from __future__ import annotations
@@ -21,6 +23,10 @@ from hwbench.data.media import FileSource, OpenVideo, VideoSource
 from hwbench.errors import MissingDependency
 
 _MODULE = "torchcodec"
+# Raised whenever other files are left to PyAV: what caches keep of before may be other frames.
+_REVISION = 2
+# Those of which the frames behind a seek were found to be the same, by FFmpeg's names.
+_EQUAL_CONTAINERS = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm", "avi", "flv", "asf", "ogg"})
 # Those of which the conversion to RGB was found to be the same.
 _EQUAL_FORMATS = frozenset({"yuv420p", "yuvj420p", "yuv422p", "yuvj422p", "yuv444p", "yuvj444p"})
 
@@ -35,7 +41,7 @@ class TorchCodec:
 
     @property
     def identity(self) -> str:
-        return f"torchcodec {version(_MODULE)}"
+        return f"torchcodec {version(_MODULE)} {_REVISION}"
 
     def open(self, source: VideoSource, info: VideoInfo | None = None) -> OpenVideo:
         if not isinstance(source, FileSource):
@@ -43,9 +49,7 @@ class TorchCodec:
         if info is None:
             with source.open() as video:
                 info = video.info
-        if info.counted or info.width % 2 or info.height % 2:
-            return source.open(info)
-        return TorchCodecVideo(source, info)
+        return TorchCodecVideo(source, info) if _may_be_equal(info) else source.open(info)
 
 
 class TorchCodecVideo:
@@ -85,6 +89,12 @@ class TorchCodecVideo:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Nothing stays open between reads."""
+
+
+def _may_be_equal(info: VideoInfo) -> bool:
+    """Whether torchcodec may give the same frames of a file, as far as PyAV tells."""
+    uneven = info.width % 2 or info.height % 2
+    return info.container in _EQUAL_CONTAINERS and not (info.counted or info.interlaced or uneven)
 
 
 def is_installed() -> bool:
