@@ -14,7 +14,7 @@ from hwbench.data.decoders.torchcodec import TorchCodec
 from hwbench.data.decoding import probe, read_frames
 from hwbench.data.media import FileSource, OpenVideo
 from hwbench.errors import MissingDependency, UnknownName
-from hwbench.testing.decoders import DecoderConformance, write_moving
+from hwbench.testing.decoders import DecoderConformance
 
 
 class TestPyAV(DecoderConformance):
@@ -86,12 +86,16 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[VideoDecoder]:
 
 class TestTorchCodec(DecoderConformance):
     @pytest.fixture
+    def video(self, make_video: MakeVideo) -> Path:
+        return make_video("moving.mp4", gop=6)
+
+    @pytest.fixture
     def decoder(self, fake: type[VideoDecoder]) -> str:
         return "torchcodec"
 
 
-def test_torchcodec_reads_the_stream_of_the_info_on_one_thread(fake: type[VideoDecoder], tmp_path: Path) -> None:
-    video = write_moving(tmp_path / "moving.mp4")
+def test_torchcodec_reads_the_stream_of_the_info_on_one_thread(fake: type[VideoDecoder], make_video: MakeVideo) -> None:
+    video = make_video("moving.mp4")
     with TorchCodec().open(FileSource(video), probe(video)) as opened:
         opened.read((3, 4))
     assert fake.opened == [{"stream_index": 0, "dimension_order": "NHWC", "num_ffmpeg_threads": 1}]
@@ -106,9 +110,9 @@ def test_torchcodec_reads_the_stream_of_the_info_on_one_thread(fake: type[VideoD
     ],
 )
 def test_pyav_reads_what_torchcodec_numbers_or_converts_otherwise(
-    fake: type[VideoDecoder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, object]
+    fake: type[VideoDecoder], make_video: MakeVideo, monkeypatch: pytest.MonkeyPatch, other: dict[str, object]
 ) -> None:
-    video = write_moving(tmp_path / "moving.mp4")
+    video = make_video("moving.mp4")
     for name, value in other.items():
         monkeypatch.setattr(fake, name, value)
     monkeypatch.setattr(fake, "get_frames_at", lambda *_: pytest.fail("its frames are others"))
@@ -123,12 +127,13 @@ def test_pyav_reads_what_torchcodec_numbers_or_converts_otherwise(
         ("stream.m2ts", {"options": {"bf": "3"}}),
         ("stream.mpg", {"codec": "mpeg2video"}),
         ("stream.nut", {}),  # a container that nobody held against PyAV
+        ("rounded.mp4", {"codec": "mpeg4"}),
         ("fields.mp4", {"options": {"x264-params": "interlaced=1"}}),
         ("fields.mkv", {"codec": "mpeg2video", "options": {"flags": "+ildct+ilme"}}),
         ("fields.hevc.mp4", {"codec": "libx265", "options": {"x265-params": "interlace=tff:log-level=none"}}),
     ],
 )
-def test_pyav_reads_inexact_seeks_and_two_fields(
+def test_pyav_reads_inexact_seeks_two_fields_and_codecs_with_roundings_of_their_own(
     fake: type[VideoDecoder], make_video: MakeVideo, name: str, how: dict[str, object]
 ) -> None:
     video = make_video(name, gop=6, **how)

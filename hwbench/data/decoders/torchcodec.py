@@ -1,6 +1,7 @@
 """torchcodec, which decodes with the FFmpeg that is installed on the system; an extra.
 
-PyAV reads the files of which torchcodec gives other frames or none: raw streams and recordings that were cut between
+PyAV reads the files of which torchcodec gives other frames or none: codecs that leave roundings to the decoder, as
+MPEG-4 part 2, which another version of FFmpeg rounds otherwise; raw streams and recordings that were cut between
 keyframes, which are numbered otherwise; containers in which a seek may land behind its goal, as MPEG-TS and MPEG-PS;
 pictures that are to be turned or mirrored; interlaced ones, whose fields the FFmpeg of PyAV converts apart; odd sizes,
 and colours of more than 8 bits, which another version of FFmpeg rounds otherwise
@@ -25,8 +26,10 @@ from hwbench.errors import MissingDependency
 _MODULE = "torchcodec"
 # Raised whenever other files are left to PyAV: what caches keep of before may be other frames.
 _REVISION = 2
+# Those whose standards leave no rounding to the decoder, and that were found to be the same.
+_EXACT_CODECS = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "theora", "ffv1"})
 # Those of which the frames behind a seek were found to be the same, by FFmpeg's names.
-_EQUAL_CONTAINERS = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm", "avi", "flv", "asf", "ogg"})
+_EQUAL_CONTAINERS = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm", "avi", "flv", "ogg"})
 # Those of which the conversion to RGB was found to be the same.
 _EQUAL_FORMATS = frozenset({"yuv420p", "yuvj420p", "yuv422p", "yuvj422p", "yuv444p", "yuvj444p"})
 
@@ -94,7 +97,8 @@ class TorchCodecVideo:
 def _may_be_equal(info: VideoInfo) -> bool:
     """Whether torchcodec may give the same frames of a file, as far as PyAV tells."""
     uneven = info.width % 2 or info.height % 2
-    return info.container in _EQUAL_CONTAINERS and not (info.counted or info.interlaced or uneven)
+    exact = info.codec in _EXACT_CODECS and info.container in _EQUAL_CONTAINERS
+    return exact and not (info.counted or info.interlaced or uneven)
 
 
 def is_installed() -> bool:
