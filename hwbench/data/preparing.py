@@ -96,6 +96,7 @@ def plan_videos(listing: DataListing, settings: PrepareSettings) -> list[Planned
         InvalidValue: A class cannot be the name of a folder, or labels are about moments, boxes or several classes.
     """
     check_preparable(listing)
+    _check_single(listing)
     folders, numbered = _class_folders(listing), _is_numbered(listing, settings)
     if numbered:
         _check_numbers(listing)
@@ -103,11 +104,8 @@ def plan_videos(listing: DataListing, settings: PrepareSettings) -> list[Planned
     taken: set[str] = set()
     planned = []
     for video in listing.videos:
-        listed = video.listed
-        if not isinstance(listed.label, str):
-            raise InvalidValue(f"{video.name}: has several classes, which no folder can say; leave such a set as it is")
         name = _NOT_IN_LISTS.sub("_", _stem(video)) if numbered else _stem(video)
-        stem = f"{video.split}/{folders[listed.label]}/{name}"
+        stem = f"{video.split}/{folders[video.listed.labels[0]]}/{name}"
         ending = "" if settings.form == "frames" else _VIDEO_ENDING
         planned.append(
             PlannedVideo(video, PurePosixPath(f"{_free(stem, names, taken)}{ending}"), key_of(video, settings))
@@ -177,6 +175,13 @@ def check_preparable(listing: DataListing) -> None:
         part = video.listed.part
         if part is not None and (part.box or part.keyframe_s is not None):
             raise InvalidValue(f"{video.name}: its label is about a moment or a box, which a prepared video cannot say")
+
+
+def _check_single(listing: DataListing) -> None:
+    """Raises InvalidValue where videos may have several classes, or none."""
+    for video in listing.videos:
+        if not isinstance(video.listed.label, str):
+            raise InvalidValue(f"{video.name}: has several classes, which no folder can say; leave such a set as it is")
 
 
 def check_outside(listing: DataListing, out: Path) -> None:

@@ -889,6 +889,20 @@ def test_labels_that_a_folder_cannot_say_are_refused(more: dict[str, object], er
         plan_videos(listing, SMALL)
 
 
+@pytest.mark.parametrize("labels", [((), ("0",)), (("0",), ()), (("0",), ("1",))])
+@pytest.mark.parametrize("form", ["videos", "frames"])
+def test_several_classes_are_refused_whatever_their_numbers(
+    workspace: Workspace, tmp_path: Path, labels: tuple[tuple[str, ...], tuple[str, ...]], form: Form
+) -> None:
+    """Also where a video shows none, and where only validation has the last number."""
+    sides = zip(labels, ("train", "val"))
+    videos = tuple(SplitVideo(ListedVideo(Path(f"{side}.mp4"), label), side) for label, side in sides)
+    listing = DataListing("x", tmp_path, videos, ("0", "1"), own_split=True)
+    with pytest.raises(InvalidValue, match=r"^train\.mp4: has several classes, which no folder can say; "):
+        prepare_data(workspace, listing, tmp_path / "out", PrepareSettings(form=form), jobs=0, time_limit_s=60)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_set_that_training_refuses_is_refused(workspace: Workspace, make_video: MakeVideo, tmp_path: Path) -> None:
     make_video("a single/run/a.mp4")
     with pytest.raises(InvalidFile, match="see what else is wrong: hwbench data check ") as error:
