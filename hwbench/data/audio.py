@@ -9,6 +9,9 @@ Decoding starts a while before the part in MP4, MOV and WAV, whose time stamps a
 containers it starts with the file. Those which count time in steps longer than a sample (Matroska: 1 ms) are placed by
 the time stamp of their first sample, and counted from there. At few bits a second AAC and AC-3 leave it to the decoder
 to make up noise, which depends on where decoding started: a window is always the same, overlapping windows may differ.
+
+Where sound changes within its stream, as in joined files, it is brought to the rate and the number of channels of the
+header: FFmpeg resamples it, and each channel gets the mean of the others.
 """
 
 from __future__ import annotations
@@ -163,16 +166,62 @@ def _blocks(container: Any, stream: Any, first: int) -> Iterator[tuple[int, Samp
     start = Fraction(first, rate) - _WARM_UP_S
     if start > 0 and container.format.name.startswith(_SOUGHT):
         container.seek(math.floor(start / stream.time_base), stream=stream, backward=True)
-    to_float = av.AudioResampler(format="fltp", rate=rate)
+    converter: _Converter | None = None
+    channels = max(1, stream.channels)  # of the header: where sound changes, those of the stream do, too
     slack = math.ceil(stream.time_base * rate)
-    expected, is_first = 0, True
+    # Numbers of the sample that comes next, and of the one that the next frame begins with.
+    place, expected = 0, Fraction(0)
     for frame in container.decode(stream):
-        stamped = expected if frame.pts is None else round(frame.pts * frame.time_base * rate)
-        follows = abs(stamped - expected) <= slack
-        place = expected if follows and not is_first else stamped
-        block = np.concatenate([part.to_ndarray() for part in to_float.resample(frame)], axis=1)
-        expected, is_first = place + block.shape[1], False
+        stamped = expected if frame.pts is None else Fraction(round(frame.pts * frame.time_base * rate))
+        if converter is None or abs(stamped - expected) > slack:
+            begins, follows = stamped, False
+        else:
+            begins, follows = expected, True
+        if converter is None or not converter.takes(frame, follows):
+            if converter is not None:
+                yield place, converter.last_block()
+            converter, place = _Converter(frame, rate, channels), round(begins)
+        elif not follows:
+            place = round(begins)
+        block = converter.block(frame)
         yield place, block
+        place, expected = place + block.shape[1], begins + Fraction(frame.samples * rate, frame.sample_rate)
+    if converter is not None:
+        yield place, converter.last_block()
+
+
+class _Converter:
+    """From frames of one form to float32 (C, S) at a rate, which may come later than their frame."""
+
+    def __init__(self, frame: Any, rate: int, channels: int) -> None:
+        self._form, self._resamples, self._channels = _form(frame), frame.sample_rate != rate, channels
+        self._resampler = av.AudioResampler(format="fltp", rate=rate)
+
+    def takes(self, frame: Any, follows: bool) -> bool:
+        """Whether a frame has the form; behind a gap, the filter between two rates begins anew."""
+        return _form(frame) == self._form and (follows or not self._resamples)
+
+    def block(self, frame: Any) -> Samples:
+        """What comes out when a frame goes in."""
+        return self._joined(self._resampler.resample(frame))
+
+    def last_block(self) -> Samples:
+        """What is left in the filter."""
+        return self._joined(self._resampler.resample(None) if self._resamples else [])
+
+    def _joined(self, parts: list[Any]) -> Samples:
+        nothing = np.zeros((self._channels, 0), np.float32)
+        block: Samples = np.concatenate([nothing, *(self._mixed(part.to_ndarray()) for part in parts)], axis=1)
+        return block
+
+    def _mixed(self, samples: Samples) -> Samples:
+        if len(samples) == self._channels:
+            return samples
+        return np.repeat(samples.mean(axis=0, keepdims=True, dtype=np.float32), self._channels, axis=0)
+
+
+def _form(frame: Any) -> tuple[str, str, int]:
+    return frame.format.name, frame.layout.name, frame.sample_rate
 
 
 def _resampled(channel: Samples, rate: int, wanted: int) -> Samples:

@@ -3,6 +3,7 @@
 from fractions import Fraction
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 from sound_files import sine, write_sound
@@ -116,6 +117,35 @@ def test_a_gap_is_no_sound(tmp_path: Path) -> None:
     sound = read_sound(path, AudioWindow(0, 24000, 8000))
     np.testing.assert_array_equal(sound.valid, (np.arange(24000) < 8000) | (np.arange(24000) >= 16000))
     np.testing.assert_allclose(sound.samples[0, 16000:], tone[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("channels", [(1, 2), (2, 1), (1, 1), (2, 2)])
+@pytest.mark.parametrize("rates", [(RATE, RATE), (RATE, 32000), (32000, 48000), (48000, 16000)])
+def test_sound_that_changes_within_its_stream_is_that_of_its_parts(
+    channels: tuple[int, int], rates: tuple[int, int], tmp_path: Path
+) -> None:
+    """A recorder of broadcasts changes from mono to stereo, or from one rate to another: files joined byte by byte."""
+    parts = []
+    for number in (0, 1):
+        tone = sine(rates[number], 1, hertz=500.0, channels=channels[number])
+        begins = number * rates[number]
+        parts.append(write_sound(tmp_path / f"{number}.ts", [(begins, tone)], rate=rates[number]))
+    joined = tmp_path / "joined.ts"
+    joined.write_bytes(b"".join(part.read_bytes() for part in parts))
+    starts_s = []
+    for part in parts:
+        with av.open(str(part)) as file:
+            starts_s.append(Fraction(file.streams.audio[0].start_time * file.streams.audio[0].time_base))
+    rate = 16000
+    sound = read_sound(joined, AudioWindow(0, 4 * rate, rate))
+    assert len(sound.samples) == channels[0]
+    for part, start_s in zip(parts, starts_s):
+        window = AudioWindow.lasting(start_s + Fraction(1, 10), Fraction(8, 10), rate)
+        alone = read_sound(part, window).mono()
+        assert np.abs(alone).max() > 0.4
+        assert sound.valid[window.first : window.first + window.count].all()
+        # A part begins at a whole sample of the header: half of one of 32000 a second off is 0.025.
+        assert np.abs(sound.mono()[window.first : window.first + window.count] - alone).max() < 0.035
 
 
 def test_a_file_without_sound_has_zeros_that_say_so(make_video: MakeVideo) -> None:
