@@ -52,11 +52,11 @@ class ClipPlace:
         within = part.info
         begins = int(within.pts[0] if segments else info.pts[indices[0]])
         span_s = within.duration * within.time_base if segments else span_of(within, spec)
-        origin_s = int(info.pts[0]) * info.time_base
-        start_s, end_s = begins * info.time_base - origin_s, None
+        first = int(info.pts[0])
+        start_s, end_s = (begins - first) * info.time_base, None
         if part.end < info.num_frames:
-            end_s = int(info.pts[part.end]) * info.time_base - origin_s
-        return cls(source, part, info.num_frames, indices, start_s, span_s, origin_s, end_s)
+            end_s = (int(info.pts[part.end]) - first) * info.time_base
+        return cls(source, part, info.num_frames, indices, start_s, span_s, info.origin_s, end_s)
 
     def before_end(self, count: int, first_s: Fraction, step_s: Fraction) -> int:
         """How many of ``count`` moments, from ``first_s`` on and ``step_s`` apart, lie before ``end_s``."""

@@ -66,8 +66,9 @@ class VideoInfo:
     ``pts`` are the presentation times of the frames in units of ``time_base`` seconds, rising; ``keyframes`` are
     indices of frames at which decoding can start. ``duration`` (in the same units) runs from the first frame to the end
     of the last, whatever time the stream starts at. ``width`` and ``height`` are those of the stored frames, before
-    they are turned upright. ``counted``: time stamps could not be used, ``pts`` are frame numbers. ``stream`` is the
-    number of the stream in its file.
+    they are turned upright. ``counted``: time stamps could not be used, ``pts`` are frame numbers; those of
+    the file, by which its other streams count, are ``offset_s`` seconds later. ``stream`` is the number of the stream
+    in its file.
 
     ``container`` is what FFmpeg calls the format of the file, empty where there is none. ``interlaced``: frames are of
     two fields, as the header says or, where it does not, the first frame.
@@ -84,11 +85,17 @@ class VideoInfo:
     stream: int = 0
     container: str = ""
     interlaced: bool = False
+    offset_s: Fraction = Fraction(0)
 
     @property
     def num_frames(self) -> int:
         """Number of frames."""
         return len(self.pts)
+
+    @property
+    def origin_s(self) -> Fraction:
+        """The time stamp of the first frame, in seconds."""
+        return int(self.pts[0]) * self.time_base + self.offset_s
 
     @property
     def duration_s(self) -> float:
@@ -250,7 +257,8 @@ class VideoFile:
         packets = [p for p in packets if p.shown and not p.discard]
         if not packets:
             raise MediaFault("no frames")
-        info = self._info_by_pts(packets) if has_usable_times(container, packets) else self._info_by_counting(share)
+        usable = has_usable_times(container, packets)
+        info = self._info_by_pts(packets) if usable else self._info_by_counting(packets, share)
         self._check_length(info)
         return info
 
@@ -286,13 +294,20 @@ class VideoFile:
             return bool(getattr(self._first_frame(), "interlaced_frame", False))
         return False
 
-    def _info_by_counting(self, share: Fraction) -> VideoInfo:
+    def _info_by_counting(self, packets: Sequence[Packet], share: Fraction) -> VideoInfo:
         """Frames that come evenly: ``share`` of the file's chunks, at whose rate its header is, hold one."""
         rate = (self._stream.average_rate or self._stream.guessed_rate or Fraction(25)) * share
-        count = sum(1 for _ in self._frames(self._packets_from_start()))
-        if not count:
+        frames = self._frames(self._packets_from_start())
+        first = next(frames, None)
+        if first is None:
             raise MediaFault("no frame can be decoded")
-        return self._info(np.arange(count), (0,), count, 1 / Fraction(rate), counted=True)
+        # AVI has the times of decoding alone, and the first frame is shown when the first packet is decoded.
+        begins = max(0, packets[0].dts) if self._container.format.name == "avi" else first.pts
+        if begins is None:
+            begins = self._stream.start_time or 0
+        count = 1 + sum(1 for _ in frames)
+        info = self._info(np.arange(count), (0,), count, 1 / Fraction(rate), counted=True)
+        return replace(info, offset_s=begins * self._stream.time_base)
 
     def _info(
         self,
@@ -326,7 +341,7 @@ class VideoFile:
             return
         expected = container.duration / av.time_base
         # Some writers count from 0, others from the first frame.
-        end = info.duration_s + max(0.0, float(int(info.pts[0]) * info.time_base))
+        end = info.duration_s + max(0.0, float(info.origin_s))
         if expected - end > max(_SHORTFALL_RATIO * expected, 2 / info.fps):
             raise MediaFault(f"truncated: {expected:.2f} s announced, {info.duration_s:.2f} s in the file")
 

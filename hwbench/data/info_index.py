@@ -22,7 +22,7 @@ from hwbench.data.media import FileSource, VideoSource
 from hwbench.errors import WorkspaceError
 
 # Raised whenever ``VideoInfo`` says something else of the same file.
-_KIND = "info 2"
+_KIND = "info 3"
 
 
 class InfoIndex:
@@ -81,16 +81,18 @@ def _packed(info: VideoInfo) -> bytes:
     values = [
         *(info.width, info.height, info.codec, str(info.time_base), int(info.pts[0]), np.diff(info.pts).tolist()),
         *(info.keyframes, info.duration, info.counted, info.stream, info.container, info.interlaced),
+        str(info.offset_s),
     ]
     return zlib.compress(json.dumps(values, separators=(",", ":")).encode(), 1)
 
 
 def _unpacked(value: Value) -> VideoInfo | None:
     try:
-        width, height, codec, base, first, steps, keys, duration, *more = json.loads(
-            zlib.decompress(value if isinstance(value, bytes) else b"")
-        )
+        values = json.loads(zlib.decompress(value if isinstance(value, bytes) else b""))
+        width, height, codec, base, first, steps, keys, duration, *flags, offset = values
+        counted, stream, container, interlaced = flags
         pts = np.cumsum(np.array([first, *steps], dtype=np.int64))
-        return VideoInfo(width, height, codec, Fraction(base), pts, tuple(keys), duration, *more)
+        about = (Fraction(base), pts, tuple(keys), duration, counted, stream, container, interlaced, Fraction(offset))
+        return VideoInfo(width, height, codec, *about)
     except (ValueError, TypeError, zlib.error):
         return None

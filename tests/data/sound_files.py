@@ -45,19 +45,27 @@ def write_sound(
 
 
 def write_film(
-    path: Path, pictures: np.ndarray, sound: np.ndarray | None, *, fps: int, rate: int = 16000, late: int = 0
+    path: Path,
+    pictures: np.ndarray,
+    sound: np.ndarray | None,
+    *,
+    fps: int,
+    rate: int = 16000,
+    late: int = 0,
+    times: Sequence[int] | None = None,
+    codec: str = "mpeg4",
 ) -> Path:
-    """A film of MPEG-4 pictures (T, H, W, 3) and AAC sound (1, S), without encoders under the GPL.
+    """A film of pictures (T, H, W, 3) and sound (1, S), without encoders under the GPL.
 
-    The pictures begin ``late`` frames after the sound.
+    The pictures begin ``late`` frames after the sound; ``times`` are theirs in units of 1/fps, by default 0, 1, 2, ...
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as file:
-        video = file.add_stream("mpeg4", rate=fps, options={"threads": "1"})
+        video = file.add_stream(codec, rate=fps, options={"threads": "1"})
         video.height, video.width = pictures.shape[1:3]
         video.pix_fmt, video.time_base, video.bit_rate = "yuv420p", Fraction(1, fps), 4_000_000
         audio = None if sound is None else file.add_stream("aac", rate=rate, layout="mono", bit_rate=96_000)
-        for number, array in enumerate(pictures):
+        for number, array in zip(range(len(pictures)) if times is None else times, pictures, strict=True):
             frame = av.VideoFrame.from_ndarray(array, format="rgb24")
             frame.pts, frame.time_base = late + number, Fraction(1, fps)
             file.mux(video.encode(frame))

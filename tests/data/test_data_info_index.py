@@ -50,6 +50,7 @@ def same(one: VideoInfo | None, other: VideoInfo) -> bool:
         ("late.mkv", {"times": [7, 8, 9], "count": 3, "gop": 1}),
         ("counted.avi", {"codec": "mpeg4", "options": {"bf": "2"}}),
         ("one.mp4", {"count": 1}),
+        ("counted.mkv", {"codec": "ffv1", "times": [9, 10, 10, 11], "count": 4}),
         ("fields.mp4", {"options": {"x264-params": "interlaced=1"}}),
     ],
 )

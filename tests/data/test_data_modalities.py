@@ -24,11 +24,12 @@ from hwbench.data import (
 from hwbench.data.archives import ArchiveMember, MemorySource
 from hwbench.data.arrow import RowSource
 from hwbench.data.clip_places import beside
-from hwbench.data.decoding import VideoFile
+from hwbench.data.decoding import VideoFile, probe
 from hwbench.data.failures import FailurePolicy
 from hwbench.data.flow import FlowFolder
 from hwbench.data.images import FrameFolder
 from hwbench.data.imu import ImuSpec
+from hwbench.data.info_index import InfoIndex
 from hwbench.data.loading import Loader, in_order, shuffled
 from hwbench.data.media import FileSource, VideoSource
 from hwbench.data.mel import MelSpec
@@ -108,6 +109,28 @@ def test_flash_tone_and_turn_fall_into_the_same_place(name: str, late: int, tmp_
             assert turn == pytest.approx(flash, abs=1 / FPS)
             seen += 1
     assert seen >= 3
+
+
+@pytest.mark.parametrize("late", [0, 13, 200])
+def test_sound_belongs_to_pictures_that_are_counted(late: int, tmp_path: Path) -> None:
+    """Two pictures with one time stamp, as in MPEG-PS, whose first is 0.5 s, or where a recording was cut."""
+    begins, ends = 30, 38
+    pictures, sound = np.zeros((75, 32, 32, 3), np.uint8), np.zeros((1, 12 * RATE), np.float32)
+    sounds = slice(*((late + k) * RATE // FPS for k in (begins, ends)))
+    pictures[begins:ends], sound[:, sounds] = 255, sine(RATE, 12, hertz=1000.0)[:, sounds]
+    times = [*range(60), 59, *range(61, 75)]
+    path = write_film(tmp_path / "a" / "film.mkv", pictures, sound, fps=FPS, late=late, times=times, codec="ffv1")
+    assert probe(path).counted
+    videos, index = VideoList(tmp_path, (path,), (0,), ("a",)), InfoIndex(tmp_path / "index.sqlite")
+    for _ in range(2):  # as probed, and as kept
+        audio = Modalities(audio=Audio(MEL))
+        clips = TestClips(videos, ClipSpec(75, stride=1), TestTransform((16, 16)), modalities=audio, index=index)
+        sample = clips[0]
+        assert sample.pictures is not None
+        flash = edges_s(sample.pictures[0].float().mean(dim=(1, 2, 3)).numpy() > 128, 1 / FPS)
+        tone = edges_s(sample.tracks["audio"].values[0].max(dim=0).values.numpy() > 0, MEL.hop / RATE)
+        assert flash == pytest.approx([begins / FPS, ends / FPS])
+        assert tone == pytest.approx(flash, abs=1 / FPS)
 
 
 def test_pictures_are_the_same_whatever_is_read_beside_them(films: Path) -> None:
