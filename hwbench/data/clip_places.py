@@ -11,7 +11,7 @@ from pathlib import Path
 from hwbench.data.archives import ArchiveMember
 from hwbench.data.arrow import RowSource
 from hwbench.data.clips import ClipSpec, Indices
-from hwbench.data.conventions import span_of
+from hwbench.data.conventions import CutAt, span_of
 from hwbench.data.decoding import VideoInfo
 from hwbench.data.images import FrameFolder
 from hwbench.data.labelled import LabelledPart
@@ -27,7 +27,8 @@ class ClipPlace:
         part: What of it the label is about.
         num_frames: Frames of the video.
         indices: Frames of the clip.
-        start_s: When its first frame begins, in seconds from the first frame of the video.
+        start_s: When it begins, in seconds from the first frame of the video: with its first frame, unless that is held
+            long or comes late (``CutAt``).
         span_s: Seconds that it covers, also where the video ends before.
         origin_s: The time stamp of the first frame of the video, which other streams of its file count by.
         end_s: When what the label is about ends, in seconds from the first frame of the video; None: with the video, or
@@ -50,7 +51,9 @@ class ClipPlace:
         """The place of a clip that was cut as ``spec`` says; segments cover the whole part."""
         segments = spec.stride is None and spec.span is None
         within = part.info
-        begins = int(within.pts[0] if segments else info.pts[indices[0]])
+        begins = Fraction(int(within.pts[0] if segments else info.pts[indices[0]]))
+        if isinstance(indices, CutAt):
+            begins = indices.start
         span_s = within.duration * within.time_base if segments else span_of(within, spec)
         first = int(info.pts[0])
         start_s, end_s = (begins - first) * info.time_base, None

@@ -44,13 +44,41 @@ if TYPE_CHECKING:
 
 Indices = tuple[int, ...]
 
+
+class CutAt(tuple[int, ...]):
+    """Indices of a clip that begins at another time than its first frame, which is held or comes late.
+
+    Attributes:
+        start: When the clip begins, in the units and from the origin of ``VideoInfo.pts``.
+    """
+
+    start: Fraction
+
+    def __new__(cls, indices: Indices, start: Fraction) -> CutAt:
+        clip = super().__new__(cls, indices)
+        clip.start = start
+        return clip
+
+    def __getnewargs__(self) -> tuple[Indices, Fraction]:
+        return tuple(self), self.start
+
+    def moved(self, indices: Indices) -> CutAt:
+        """Other frames of the same time."""
+        return CutAt(indices, self.start)
+
+
 HWBENCH = "hwbench"
+# Frames that are further apart by this share, and one tick of coarse time stamps, are still as far apart as usual.
+_USUAL_STEP = Fraction(11, 10)
 # Frame rate of most videos of Kinetics, for a window in seconds that names none.
 _USUAL_FPS = 30
 
 
 class Convention(Protocol):
     """How a code base chooses frames; indices come in the order of the clip and may repeat.
+
+    A clip begins with its first frame. Where it was cut at a time, and the first frame is further away from that time
+    than frames are apart, it is a ``CutAt``.
 
     Attributes:
         includes_end: Whether the last frame of a clip is the last one of its window.
@@ -166,7 +194,7 @@ class HwbenchClips(_ByLength):
         times = [first + (parts + i * forward) // whole for i in range(spec.frames)]
         # The first frame is on screen from its time stamp; a frame stays until the next one comes.
         shown = np.searchsorted(info.pts, times, side="right") - 1
-        return tuple(np.maximum(shown, 0).tolist())
+        return _cut_at(info, tuple(np.maximum(shown, 0).tolist()), first + begin)
 
 
 @conventions.register("pytorchvideo")
@@ -199,8 +227,8 @@ class PyTorchVideoClips(_ByLength):
         times = (math.ceil(start), math.ceil(start + span_of(info, spec) / info.time_base))
         low, high = (int(index) for index in np.searchsorted(info.pts, times, side="left"))
         if high <= low:
-            return (_on_screen(info, start),) * spec.frames
-        return tuple(low + place for place in evenly(high - low, spec.frames))
+            return _cut_at(info, (_on_screen(info, start),) * spec.frames, start)
+        return _cut_at(info, tuple(low + place for place in evenly(high - low, spec.frames)), start)
 
 
 @conventions.register("pyslowfast")
@@ -354,6 +382,16 @@ def _around(info: VideoInfo, frames: int, stride: int, moment: Fraction) -> Indi
     """Every stride-th frame, the one on screen at the moment in the place T // 2."""
     middle = _on_screen(info, moment)
     return tuple(_clamped(info, middle + (i - frames // 2) * stride) for i in range(frames))
+
+
+def _cut_at(info: VideoInfo, indices: Indices, time: Fraction) -> Indices:
+    """The clip that was cut at a time in units of the time base, which counts from the first frame on."""
+    start = max(time, Fraction(int(info.pts[0])))
+    apart = abs(start - int(info.pts[indices[0]]))
+    if apart <= 1:
+        return indices
+    usual = float(np.median(np.diff(info.pts))) if info.num_frames > 1 else info.duration
+    return indices if apart <= Fraction(usual) * _USUAL_STEP + 1 else CutAt(indices, start)
 
 
 def _on_screen(info: VideoInfo, time: Fraction | int) -> int:

@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 from hwbench.data.augmentations import Augmentation
 from hwbench.data.clip_places import ClipPlace
 from hwbench.data.clips import ClipSpec
-from hwbench.data.conventions import Indices
+from hwbench.data.conventions import CutAt, Indices
 from hwbench.data.decoders import PYAV, Decoder
 from hwbench.data.decoding import Frames
 from hwbench.data.failures import DecodingFailure, FailurePolicy
@@ -153,7 +153,8 @@ class TrainingClips(Dataset[Sample]):
         """The frames of a random clip of a labelled part, by their indices in the video."""
         indices = part.random_clip(self.clip, rng)
         if isinstance(self.transform, Augmentation):
-            return self.transform.retimed(indices, part.end, rng)
+            retimed = self.transform.retimed(indices, part.end, rng)
+            return indices.moved(retimed) if isinstance(indices, CutAt) else retimed
         return indices
 
     def sample(self, frames: Frames, video: int, rng: np.random.Generator) -> Sample:

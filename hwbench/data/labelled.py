@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from hwbench.data.clips import ClipSpec, Indices, centred_clip, random_clip, uniform_clips
+from hwbench.data.conventions import CutAt
 from hwbench.data.decoding import Frames, VideoInfo
 from hwbench.data.readers import Box, Part
 from hwbench.errors import VideoError
@@ -76,7 +77,8 @@ class LabelledPart:
         return frames[:, top:bottom, left:right]
 
     def _in_video(self, clip: Indices) -> Indices:
-        return tuple(self.first + index for index in clip)
+        indices = tuple(self.first + index for index in clip)
+        return clip.moved(indices) if isinstance(clip, CutAt) else indices
 
 
 def label_outside(part: Part, duration_s: Fraction) -> str:

@@ -1,3 +1,4 @@
+import copy
 import itertools
 from fractions import Fraction
 
@@ -5,6 +6,7 @@ import numpy as np
 import pytest
 
 from hwbench.data.clips import ClipSpec, random_clip, uniform_clips
+from hwbench.data.conventions import CutAt
 from hwbench.data.decoding import VideoInfo
 from hwbench.errors import InvalidValue
 
@@ -69,3 +71,18 @@ def test_random_clips_cover_all_starts_and_nothing_else(spec: ClipSpec) -> None:
 def test_impossible_clips_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidValue, match="clip"):
         ClipSpec(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("convention", ["hwbench", "pytorchvideo"])
+def test_a_clip_begins_with_its_first_frame_unless_that_is_held(convention: str) -> None:
+    rng, spec = np.random.default_rng(0), ClipSpec(8, span_s=0.8, convention=convention)
+    in_ms = VideoInfo(64, 48, "vp9", Fraction(1, 1000), np.arange(90) * 1001 // 30, (0,), 3003)
+    for even in (steady(90), steady(90, start=1000), in_ms):
+        clips = (*uniform_clips(even, spec, 7), *(random_clip(even, spec, rng) for _ in range(200)))
+        assert {type(clip) for clip in clips} == {tuple}
+    held = VideoInfo(64, 48, "h264", Fraction(1, 30), np.array([7, *range(67, 97)]), (0,), 90)
+    _, middle, last = uniform_clips(held, spec, 3)
+    assert type(last) is tuple
+    assert isinstance(middle, CutAt)
+    assert middle.start == 7 + 33
+    assert (copy.deepcopy(middle), copy.deepcopy(middle).start) == (middle, middle.start)

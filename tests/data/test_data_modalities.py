@@ -133,6 +133,39 @@ def test_sound_belongs_to_pictures_that_are_counted(late: int, tmp_path: Path) -
         assert tone == pytest.approx(flash, abs=1 / FPS)
 
 
+@pytest.mark.parametrize("convention", ["hwbench", "pytorchvideo"])
+@pytest.mark.parametrize("jitter", [(), ("temporal-jitter:1",)])
+def test_a_clip_that_begins_while_a_frame_is_held_has_the_sound_and_readings_of_its_time(
+    convention: str, jitter: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The first of 51 frames is on screen for 2 s. Sensors count milliseconds, and a tone sounds from 1.7 to 1.9 s."""
+    sound = np.zeros((1, 4 * RATE), np.float32)
+    sounds = slice(17 * RATE // 10, 19 * RATE // 10)
+    sound[:, sounds] = sine(RATE, 4, hertz=1000.0)[:, sounds]
+    times = [0, *range(50, 100)]
+    path = write_film(tmp_path / "a" / "film.mkv", np.zeros((51, 32, 32, 3), np.uint8), sound, fps=FPS, times=times)
+    write_readings(path.with_suffix(".csv"), 10.0 * np.arange(400))
+    videos, clip = VideoList(tmp_path, (path,), (0,), ("a",)), ClipSpec(25, span_s=1.0, convention=convention)
+    modalities = Modalities(audio=Audio(MEL), imu=IMU)
+    tracks = [
+        TestClips(videos, clip, TestTransform((16, 16)), clips=clips, modalities=modalities)[at].tracks
+        for clips, at in ((3, 1), (3, 2))
+    ]
+    for track, starts_s in zip(tracks, (1.5, 3.0)):
+        readings_ms = 1000 * (starts_s + np.arange(40) / 40)
+        np.testing.assert_allclose(track["imu"].values[0, 0], readings_ms, atol=1)
+    tone = edges_s(tracks[0]["audio"].values[0].max(dim=0).values.numpy() > 0, MEL.hop / RATE)
+    assert tone == pytest.approx([0.2, 0.4], abs=0.03)
+    drawn = TrainingClips(
+        videos, clip, augmentation(jitter, ScaleJitter((16, 16))), modalities=Modalities(rgb=False, imu=IMU)
+    )
+    starts_ms = []
+    for epoch in range(20):
+        drawn.set_epoch(epoch)
+        starts_ms.append(float(drawn[0].tracks["imu"].values[0, 0, 0]))
+    assert len({start for start in starts_ms if 40 < start < 1960}) > 5
+
+
 def test_pictures_are_the_same_whatever_is_read_beside_them(films: Path) -> None:
     plain, joint = training(films, Modalities()), training(films, ALL)
     for index in range(3):
