@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -140,6 +141,14 @@ def test_pyav_reads_inexact_seeks_two_fields_and_codecs_with_roundings_of_their_
     for info in (None, probe(video)):
         with TorchCodec().open(FileSource(video), info) as opened:
             assert np.array_equal(opened.read((3, 29)), read_frames(video, (3, 29)))
+    assert fake.opened == []
+
+
+def test_pyav_reads_what_was_cut_between_keyframes(fake: type[VideoDecoder], make_video: MakeVideo) -> None:
+    video = make_video("cut.mp4", gop=6)
+    info = replace(probe(video), keyframes=(6, 12, 18, 24))  # as where an edit list hides the first
+    with TorchCodec().open(FileSource(video), info) as opened:
+        assert np.array_equal(opened.read((5, 7)), read_frames(video, (5, 7)))
     assert fake.opened == []
 
 

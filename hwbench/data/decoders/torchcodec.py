@@ -98,7 +98,8 @@ def _may_be_equal(info: VideoInfo) -> bool:
     """Whether torchcodec may give the same frames of a file, as far as PyAV tells."""
     uneven = info.width % 2 or info.height % 2
     exact = info.codec in _EXACT_CODECS and info.container in _EQUAL_CONTAINERS
-    return exact and not (info.counted or info.interlaced or uneven)
+    cut = info.keyframes[:1] != (0,)  # an edit list hides the keyframe before the first frame
+    return exact and not (info.counted or info.interlaced or uneven or cut)
 
 
 def is_installed() -> bool:
