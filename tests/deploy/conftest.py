@@ -4,20 +4,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_network import NETWORK, RECIPE, SPEC
 
 import hwbench.data.builtin
 from hwbench.api.export_sources import source_of
-from hwbench.data import SyntheticSpec
 from hwbench.deploy import DeployedModel, ExportSource, export, open_calibration, open_validation
-from hwbench.specs import BlockSpec, Network, Precision, TensorSpec
-from hwbench.training import Recipe, open_data, train
+from hwbench.specs import Precision
+from hwbench.training import open_data, train
 from hwbench.workspace import Workspace
-
-SPEC = SyntheticSpec(train_per_class=3, val_per_class=2, size=24, frames=8)
-KEYS = ("stem_i3_o8_k1x3x3+5x1x1_s2_relu", "x3d_i8_m16_o8_k3x3x3_s2_swish", "head_i8_m16_d32_o8_kglobal_relu")
-NETWORK = Network("x3d-tiny:test", tuple(BlockSpec.parse(key) for key in KEYS), TensorSpec(1, 3, 4, 16, 16))
-# Bounds of the tests are about the network that this makes.
-RECIPE = Recipe(epochs=4, batch_size=4, learning_rate=0.05, seed=3, dropout=0.2)
 
 
 @pytest.fixture(scope="session")

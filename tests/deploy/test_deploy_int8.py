@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 import torch
-from conftest import NETWORK, RECIPE
+from small_network import NETWORK, RECIPE
 from torch import nn
 
 import hwbench.measure.device_runner

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import NETWORK
+from small_network import NETWORK
 from torch import nn
 
 from hwbench import models
