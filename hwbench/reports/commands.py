@@ -35,7 +35,8 @@ def validate(result: StoredResult, networks: int = 12) -> tuple[str, ...]:
     if result.own_model is not None:
         return ()
     place, space = _place(result, result.precision), shlex.quote(result.space)
-    return (f"hwbench validate {place} --space {space} --networks {networks}{_form(result)}",)
+    filling = _filling(result.settings.missing_rows)
+    return (f"hwbench validate {place} --space {space} --networks {networks} {filling}{_form(result)}",)
 
 
 def search(result: StoredResult) -> str:

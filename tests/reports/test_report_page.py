@@ -130,7 +130,7 @@ def test_every_command_is_written_out(shown, report):
     assert {
         f"hwbench profile {place} --space x3d-tiny",
         f"hwbench profile {place.replace('int8', 'fp32')} --space x3d-tiny",
-        f"hwbench validate {place} --space x3d-tiny --networks 12",
+        f"hwbench validate {place} --space x3d-tiny --networks 12 --no-interpolate",
         f"hwbench search --space x3d-tiny {place} --budget 4.2ms --trials 16 --evaluator entropy --sampler thompson "
         "--objective score --seed 0 --measure 4 --no-interpolate --study mine",
         f"hwbench bench mine:best {place}",

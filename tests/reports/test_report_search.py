@@ -124,7 +124,9 @@ def test_the_page_of_a_race(raced, parse):
     assert "--no-interpolate" in command
     for rows, option in ((missing_rows(True, None), "--interpolate"), (missing_rows(None, "t4"), "--transfer-from t4")):
         settings = replace(report.result.settings, missing_rows=rows)
-        assert f" {option} " in commands.search(replace(report.result, settings=settings))
+        told = replace(report.result, settings=settings)
+        assert f" {option} " in commands.search(told)
+        assert [f" {option}" in command for command in commands.validate(told)] == [True]
     asked = commands.search(report.result).partition("--budget ")[2].partition("ms")[0]
     settings = report.result.settings
     hot = replace(settings, budget_ms=settings.budget_ms / 1.25, sustained={settings.device: 1.25})
