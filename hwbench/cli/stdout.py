@@ -18,7 +18,8 @@ def stdout_for_results() -> Iterator[None]:
     """While the block runs, only ``sys.stdout`` writes to stdout: file descriptor 1 is stderr.
 
     So what engines, evaluators and decoders print from C, and what processes print that they start, goes to stderr.
-    Where ``sys.stdout`` is closed, or is no file on descriptor 1 as under a test, nothing changes.
+    Where ``sys.stdout`` is closed, or is no file on descriptor 1 as under a test, nothing changes. A character that the
+    encoding lacks is written as an escape, so that no result of hours is lost for the ``µ`` of a unit.
 
     Raises:
         BrokenPipeError: Whoever read stdout is gone before all was written.
@@ -31,7 +32,7 @@ def stdout_for_results() -> Iterator[None]:
     before.flush()
     kept = os.dup(_STDOUT)
     stdout = BufferedWriter(_Stdout(kept, "w"))
-    with TextIOWrapper(stdout, before.encoding, before.errors, line_buffering=True) as results:
+    with TextIOWrapper(stdout, before.encoding, _lossless(before), line_buffering=True) as results:
         _talk_on_stdout()
         sys.stdout = results
         try:
@@ -52,6 +53,13 @@ class _Stdout(FileIO):
         except OSError as error:
             error.filename = "stdout"
             raise
+
+
+def _lossless(stdout: TextIO) -> str:
+    """How what its encoding has no character for is written; bytes of names that are no UTF-8 stay what they are."""
+    as_bytes = "surrogateescape"
+    is_utf8 = stdout.encoding.lower().replace("-", "") == "utf8"
+    return as_bytes if is_utf8 and stdout.errors == as_bytes else "backslashreplace"
 
 
 def _is_stdout(file: TextIO | None) -> bool:

@@ -131,6 +131,20 @@ def test_exit_statuses_stand_in_the_docs_and_in_the_help() -> None:
         assert f"{status} " in epilog.partition("Exit status:")[2]
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8", "utf-8:surrogateescape", "ascii:surrogateescape"])
+def test_what_stdout_has_no_character_for_is_escaped_and_the_rest_is_printed(encoding: str, tmp_path: Path) -> None:
+    description = "K\u00fcche \u03bc"
+    Workspace.create(tmp_path)
+    card = tmp_path / "profiles/local/device.toml"
+    card.write_text(card.read_text(encoding="utf-8").replace("this machine", description), encoding="utf-8")
+    command = [sys.executable, "-m", "hwbench", "devices"]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+    name = encoding.partition(":")[0]
+    assert description.encode(name, "backslashreplace") in done.stdout
+
+
 def test_stdout_that_is_closed_ends_a_command_with_the_documented_status() -> None:
     reading, writing = os.pipe()
     os.close(reading)  # as head does, before all is written
