@@ -1,14 +1,14 @@
 """What OpenVINO has beyond the suite of all runtimes."""
 
 import importlib.metadata
+import itertools
 import os
 import re
+import statistics
 import subprocess
 import sys
 import zipfile
-from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,10 +17,12 @@ import torch
 from hwbench.errors import MissingDependency
 from hwbench.models import eager_workload
 from hwbench.runtimes import ModuleForm, get, of_file
+from hwbench.runtimes.machine import Machine
 from hwbench.runtimes.openvino import GRAPH, PRECISION, WEIGHTS
-from hwbench.runtimes.openvino_model import OpenVinoModel
+from hwbench.runtimes.openvino_model import durations_us
 from hwbench.runtimes.protocol import Options
-from hwbench.runtimes.python_models import ModelFailure, load_model
+from hwbench.runtimes.python_models import ModelFailure, load_model, middle_mean
+from hwbench.runtimes.python_runner import RunnerSession
 from hwbench.specs import Precision, Workload
 
 BLOCK = Workload.parse("x3d_i4_m12_o4_k3x3x3_se8_swish@1x4x3x7x5/fp32/auto")
@@ -84,23 +86,46 @@ def test_operations_are_named_and_timed(built):
     assert all(ns >= 0 and count == 3 for _, ns, count in rows)
 
 
-def test_a_preemption_does_not_make_the_time_of_an_operation():
-    took_ms = iter([1, 500, 1, 3, 3, 1, 3, 1])
-    status = SimpleNamespace()
-    status.EXECUTED = status
+def test_executions_before_do_not_change_which_operations_are_told(built):
+    model = load_model(str(built[0].path), Options(threads=1, profile=True))
+    fresh, run_ns = model.operations(20), statistics.median(model.run() for _ in range(1000))
+    names = [[name for name, _, _ in rows if "Convolution" in name] for rows in (fresh, model.operations(20))]
+    assert len(names[0]) >= 5
+    assert names[0] == names[1]
+    assert sum(ns for _, ns, _ in fresh) <= run_ns  # the first execution of a model takes 10 times as long
 
-    class Request:
-        def infer(self):
-            seconds = timedelta(milliseconds=next(took_ms))
-            self.profiling_info = [
-                SimpleNamespace(node_type="Add", node_name="Add_1", real_time=seconds, status=status)
-            ]
 
-    model = OpenVinoModel.__new__(OpenVinoModel)
-    model._request = Request()
-    ((name, ns, count),) = model.operations(8)
-    assert (name, count) == ("Add Add_1", 8)
-    assert ns == pytest.approx(2e6)
+def test_the_traced_time_of_a_file_is_that_of_the_executions_that_were_traced(built, tmp_path):
+    class Keeping(Machine):
+        def load(self, path, options):
+            self.model = super().load(path, options)
+            return self.model
+
+    (tmp_path / "list.tsv").write_text(f"a\t{built[0].path}\n")
+    machine, options = Keeping(), Options(list=str(tmp_path / "list.tsv"), profile=True, warm_ms=1.0, min_samples=7)
+    (told,) = (answer for answer in RunnerSession(options, machine).answers() if answer["kind"] == "ops")
+    assert {count for _, _, count in told["ops"]} == {len(machine.model.traced_ns)}
+    assert told["total_ns"] == round(statistics.median(machine.model.traced_ns))
+
+
+def counted(durations_us, read=None):
+    """What the engine tells of an operation after each execution, or after those executions."""
+    sums = enumerate(itertools.accumulate(durations_us), start=1)
+    return {number: us // number for number, us in sums if read is None or number in read}
+
+
+@pytest.mark.parametrize("us", [150, 997, 80_000])
+def test_neither_the_first_executions_nor_a_preemption_make_the_time_of_an_operation(us):
+    averages = counted([40 * us, 3 * us, us + 2, *[us, us + 1] * 5, us + 7_000, *[us] * 5])
+    took = durations_us(averages, cold=3)
+    assert len(took) == 16
+    assert middle_mean(took) == pytest.approx(us, abs=8)
+
+
+@pytest.mark.parametrize("us", [0, 1, 2, 7, 30])
+def test_a_short_operation_has_its_time_to_a_microsecond(us):
+    (took,) = durations_us(counted([900 + us, us + 5, us, *[us] * 20], read=(1, 2, 3, 23)), cold=3)
+    assert took == pytest.approx(us, abs=1)
 
 
 def test_bf16_computes_in_bf16_or_is_refused_with_what_to_choose(built, tmp_path):
