@@ -144,11 +144,15 @@ def converted(module: nn.Module, example: Example) -> Any:
     """
     import torch
 
+    from hwbench.runtimes.openvino_graph import average_as_torch  # the runner of a device has this file alone
+
     openvino, arguments = engine("openvino"), arguments_of(example)
     try:
         with torch.no_grad():
             program = torch.export.export(module, arguments, strict=False)
-        return openvino.convert_model(program, input=[tuple(one.shape) for one in arguments])
+        model = openvino.convert_model(program, input=[tuple(one.shape) for one in arguments])
+        average_as_torch(openvino, model)
+        return model
     except Exception as error:  # both raise what they like
         cause = " ".join(str(error).split())[:300]
         raise UnsupportedModule(f"{type(module).__name__} cannot be written for OpenVINO: {cause}") from error

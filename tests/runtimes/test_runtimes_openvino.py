@@ -18,7 +18,7 @@ from hwbench.errors import MissingDependency
 from hwbench.models import eager_workload
 from hwbench.runtimes import ModuleForm, get, of_file
 from hwbench.runtimes.machine import Machine
-from hwbench.runtimes.openvino import GRAPH, PRECISION, WEIGHTS
+from hwbench.runtimes.openvino import GRAPH, PRECISION, WEIGHTS, converted
 from hwbench.runtimes.openvino_model import durations_us
 from hwbench.runtimes.protocol import Options
 from hwbench.runtimes.python_models import ModelFailure, load_model, middle_mean
@@ -126,6 +126,26 @@ def test_neither_the_first_executions_nor_a_preemption_make_the_time_of_an_opera
 def test_a_short_operation_has_its_time_to_a_microsecond(us):
     (took,) = durations_us(counted([900 + us, us + 5, us, *[us] * 20], read=(1, 2, 3, 23)), cold=3)
     assert took == pytest.approx(us, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("pool", "shape"),
+    [
+        (torch.nn.AvgPool3d(3, 2, 1, ceil_mode=True), (1, 2, 4, 8, 8)),
+        (torch.nn.AvgPool3d((1, 3, 2), (1, 2, 2), (0, 1, 0), ceil_mode=True), (2, 3, 5, 8, 9)),
+        (torch.nn.AvgPool3d((2, 5, 4), 3, (1, 2, 1), ceil_mode=True), (1, 1, 3, 6, 11)),
+        (torch.nn.AvgPool2d(3, 2, 1, ceil_mode=True), (3, 2, 8, 7)),
+        (torch.nn.AvgPool3d(3, 2, 1, ceil_mode=True, count_include_pad=False), (1, 2, 4, 8, 8)),
+        (torch.nn.AvgPool3d(2, 2, ceil_mode=True), (1, 2, 5, 7, 7)),
+    ],
+    ids=str,
+)
+def test_average_pooling_divides_by_what_torch_divides_by(pool, shape):
+    openvino = pytest.importorskip("openvino", reason=WHY)
+    clip = torch.randn(shape, generator=torch.Generator().manual_seed(0)) + 1
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
+    compiled = openvino.Core().compile_model(converted(pool, clip), "CPU", settings)
+    np.testing.assert_allclose(compiled([clip.numpy()])[0], pool(clip).numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_bf16_computes_in_bf16_or_is_refused_with_what_to_choose(built, tmp_path):
