@@ -1,9 +1,9 @@
 """Occasions: what all latencies of a device have in common on one day and not on another, with an interval.
 
-An occasion is a stretch of measuring without a pause of ten minutes. Rows that were measured on several occasions, the
-anchors among them, tell by how much the device was slower on each. Two things are estimated from them: the shift of
-each occasion, by which its rows are brought to one scale, and how far occasions lie apart, which is what a prediction
-for another day has to allow for.
+An occasion is a stretch of measuring without a pause of ten minutes or another start of the host. Rows that were
+measured on several occasions, the anchors among them, tell by how much the device was slower on each. Two things are
+estimated from them: the shift of each occasion, by which its rows are brought to one scale, and how far occasions lie
+apart, which is what a prediction for another day has to allow for.
 """
 
 from __future__ import annotations

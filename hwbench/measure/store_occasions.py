@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -63,9 +64,10 @@ class Occasions(StorePart):
     ) -> OccasionLog:
         """All occasions, and which rows were measured on which.
 
-        An occasion ends where the next session, of whichever row, came more than ``apart_s`` later. The latencies of
-        rows leave doubted sessions out where others are there; ``corrected`` may give sessions another drift than the
-        one that is stored. Sessions taken under emulation count for nothing.
+        An occasion ends where the next session, of whichever row, came more than ``apart_s`` later, or after another
+        start of the host: nothing tells how long it was off. The latencies of rows leave doubted sessions out where
+        others are there; ``corrected`` may give sessions another drift than the one that is stored. Sessions taken
+        under emulation count for nothing.
         """
         rows = self.database.select(
             "SELECT s.id, m.workload, m.build, s.attempt, s.attempt = m.attempt, m.outcome IS 'ok', m.finished_at, "
@@ -116,7 +118,10 @@ class Occasions(StorePart):
         )
 
     def since_last_session_s(self, target: Target, conditions: Mapping[str, str]) -> float | None:
-        """Seconds since the last session on a target under these conditions; None: there was none."""
+        """Seconds since the last session on a target under these conditions; None: there was none.
+
+        Infinite where nothing tells them, as after another start of the host.
+        """
         rows = self.database.select(
             "SELECT s.taken_at, s.boot, s.boot_s FROM sessions AS s JOIN measurements AS m ON m.id = s.measurement "
             "WHERE m.target = ? AND m.conditions = ? ORDER BY s.id DESC LIMIT 1",
@@ -173,10 +178,16 @@ class _When(NamedTuple):
         return datetime.fromtimestamp(self.clock_s, UTC)
 
     def after_s(self, before: _When) -> float:
-        """Seconds from another session to this one; a clock may have been set in between, a time since a start not."""
-        if self.boot and self.boot == before.boot:
-            return self.boot_s - before.boot_s
-        return self.clock_s - before.clock_s
+        """Seconds from another session to this one; infinite where nothing tells them.
+
+        A clock may have been set in between, a time since a start not. From one start of the host to another the clock
+        tells nothing: it may have been ahead before, and without a battery it goes on from where it stopped, or begins
+        each start at the same time. Sessions of before, whose start is not known, go by a clock that was not set back.
+        """
+        if self.boot and before.boot:
+            return self.boot_s - before.boot_s if self.boot == before.boot else math.inf
+        seconds = self.clock_s - before.clock_s
+        return seconds if seconds >= 0 else math.inf
 
 
 def _most(counts: Counter[int]) -> int:

@@ -56,5 +56,15 @@ def the_clock_was_ahead(workspace):
     profile(workspace)
 
 
+def the_host_was_started_anew(workspace, clock="+8 hours"):
+    """All that was measured so far was so before the last start of the host, by a clock that was off, and published."""
+    with closing(sqlite3.connect(workspace.store)) as db, db:
+        for of, at, further in (("sessions", "taken_at", ", boot = 'another'"), ("measurements", "finished_at", "")):
+            moved = f"replace(strftime('%Y-%m-%dT%H:%M:%f', {at}, '{clock}'), ' ', 'T') || '+00:00'"
+            db.execute(f"UPDATE {of} SET {at} = {moved}{further}")
+    table_path(workspace.root, TARGET, INT8).unlink()
+    profile(workspace)
+
+
 def slower(fake, factor):
     fake.law = lambda workload: factor * work(workload)

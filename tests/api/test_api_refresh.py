@@ -8,7 +8,16 @@ from dataclasses import replace
 
 import pytest
 from measured import CONDITIONS, TARGET, fake_device
-from refreshing import INT8, a_day_passes, profile, slower, table, the_clock_was_ahead, two_spaces
+from refreshing import (
+    INT8,
+    a_day_passes,
+    profile,
+    slower,
+    table,
+    the_clock_was_ahead,
+    the_host_was_started_anew,
+    two_spaces,
+)
 
 import hwbench
 from hwbench.api.profile import DeviceProfile
@@ -399,7 +408,7 @@ def score_and_budget(workspace, found):
     return one.score, f"{1e3 * work(made[one]) * 1.04:.5g}ms"
 
 
-@pytest.mark.parametrize("passes", [a_day_passes, the_clock_was_ahead])
+@pytest.mark.parametrize("passes", [a_day_passes, the_clock_was_ahead, the_host_was_started_anew])
 def test_a_search_does_not_go_by_what_was_measured_on_a_day_of_another_speed(workspace, fake, passes):
     options = {"space": "micro", "precision": "int8", "trials": 30, "measure": 8, "evaluator": "entropy"}
     slower(fake, 1.1)

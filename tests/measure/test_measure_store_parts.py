@@ -78,3 +78,39 @@ def test_occasions_tell_what_a_row_was_before_it_is_measured_anew(database):
     log.add_session(rows.begin(WORKLOAD, TARGET, TIMING, CONDITIONS), SESSION)
     rows.finish(row)
     assert not occasions.occasions(TARGET, CONDITIONS).earlier
+
+
+@pytest.mark.parametrize(
+    ("moments", "boot_s"),
+    [
+        (("2026-01-31T18:00", "2026-01-31T13:00"), (7200.0, 120.0)),
+        (("2026-01-31T18:00", "2026-01-31T13:00"), (120.0, 7200.0)),
+        (("2026-01-01T00:02", "2026-01-01T00:04"), (120.0, 240.0)),
+        (("2026-01-01T00:04", "2026-01-01T00:02"), (240.0, 120.0)),
+        (("2026-01-31T22:00", "2026-01-31T22:07"), (7200.0, 240.0)),
+    ],
+    ids=["ahead", "ahead-long-ago", "same-beginning", "same-beginning-earlier", "goes-on-from-where-it-stopped"],
+)
+def test_another_start_of_the_host_is_another_occasion_whatever_its_clock_says(database, moments, boot_s):
+    """A clock that was ahead before the start, or one without a battery: the host may have been off for a night."""
+    rows, log, occasions = RowLedger(database), SessionLog(database), Occasions(database)
+    row = rows.begin(WORKLOAD, TARGET, TIMING, CONDITIONS)
+    for number, (moment, since_s) in enumerate(zip(moments, boot_s), start=1):
+        for further_s in (0, 30):
+            session = log.add_session(row, SESSION)
+            database.select(
+                f"UPDATE sessions SET taken_at = '{moment}:{further_s:02}+00:00', boot = 'start {number}', "
+                f"boot_s = {since_s + further_s} WHERE id = {session}"
+            )
+    rows.finish(row)
+    (several,) = occasions.occasions(TARGET, CONDITIONS).several.values()
+    assert {at: stats.num_sessions for at, stats in several.items()} == {0: 2, 1: 2}
+
+
+@pytest.mark.parametrize("boot", ["another start", ""])
+def test_a_session_that_a_later_clock_dates_is_not_of_just_now(database, boot):
+    rows, log, occasions = RowLedger(database), SessionLog(database), Occasions(database)
+    log.add_session(rows.begin(WORKLOAD, TARGET, TIMING, CONDITIONS), SESSION)
+    assert 0 <= occasions.since_last_session_s(TARGET, CONDITIONS) < 600
+    database.select(f"UPDATE sessions SET boot = '{boot}', taken_at = '2999-01-31T22:15:00+00:00'")
+    assert occasions.since_last_session_s(TARGET, CONDITIONS) > 600

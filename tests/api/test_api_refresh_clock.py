@@ -1,0 +1,39 @@
+"""What is measured and told where the clock of the host was wrong, or begins anew with each start of the host."""
+
+import pytest
+from measured import fake_device
+from refreshing import profile, slower, table, the_host_was_started_anew, two_spaces
+
+from hwbench.latency import Role
+from hwbench.testing.tables import work
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    return two_spaces(tmp_path / "bench")
+
+
+@pytest.fixture
+def fake(workspace, monkeypatch, tmp_path):
+    return fake_device(monkeypatch, tmp_path / "files")
+
+
+@pytest.mark.parametrize("clock", ["+8 hours", "-5 minutes"])
+def test_rows_after_a_start_of_the_host_are_of_another_occasion_whatever_its_clock_said(workspace, fake, clock):
+    profile(workspace)
+    old = {row.workload for row in table(workspace)}
+    the_host_was_started_anew(workspace, clock)
+    assert (table(workspace).scale.factor, table(workspace).scale.occasions) == (1.0, 1)
+    slower(fake, 1.2)
+    visits = len(fake.visits)
+    profile(workspace, space="wider")
+    after = table(workspace)
+    assert set(fake.visits[visits:]) & old  # the anchors, before what is new
+    fresh = [row for row in after if row.workload not in old and row.role is Role.BLOCK]
+    assert fresh
+    for row in fresh:
+        assert row.stats.median_s == pytest.approx(work(row.workload), rel=0.01)  # and not 1.2 times that
+    assert after.scale.factor == pytest.approx(1.2, rel=0.005)
+    assert after.scale.occasions == 2
+    profile(workspace, refresh=True)
+    assert table(workspace).scale.factor == pytest.approx(1.2, rel=0.005)
