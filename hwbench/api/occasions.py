@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -15,7 +15,6 @@ from hwbench.api.listener import Listener
 from hwbench.latency.anchors import anchor_rows, moved_blocks
 from hwbench.latency.changes import SMALLEST
 from hwbench.latency.occasions import (
-    APART_S,
     OccasionShifts,
     Scale,
     Shift,
@@ -267,9 +266,14 @@ def _scale(
 
 
 def _is_later(day: Scale, occasion: int, log: OccasionLog) -> bool:
-    """Whether a table speaks of a later day than an occasion; of days of this store the order of occasions tells."""
-    known = _occasion_of(day, log)
-    return day.at > Scale.now(log.ended_at[occasion]) if known is None else known > occasion
+    """Whether a table speaks of a later day than an occasion; of days of this store the order of occasions tells.
+
+    A day to come of another store is none: a clock was wrong, and a refresh would never move the scale to now.
+    """
+    if (known := _occasion_of(day, log)) is not None:
+        return known > occasion
+    now = datetime.now(UTC)
+    return day.at > Scale.now(log.ended_at[occasion]) and (day.age_s(now) > 0 or day.is_of(now))
 
 
 def _are_same(published: LatencyTable, joined: Mapping[Workload, LatencyRow]) -> bool:
@@ -345,7 +349,7 @@ def tell_day(table: LatencyTable, moment: datetime, listener: Listener) -> None:
         return
     known = occasion_uncertainty(table.scale, moment)
     day, command = describe_day(table, moment), f"hwbench profile --refresh --device {table.target.device}"
-    if known.variance and (table.scale is None or table.scale.age_s(moment) > APART_S):
+    if known.variance and (table.scale is None or not table.scale.is_of(moment)):
         options = f" --precision {table.precision}"
         options += f" --threads {table.target.threads}" if table.target.threads != 1 else ""
         options += f" --runtime {table.target.runtime}" if table.target.runtime != "executorch" else ""
@@ -365,8 +369,10 @@ def describe_day(table: LatencyTable, moment: datetime | None = None) -> str:
         dates = [row.measured_on for row in table if row.stats is not None]
         return f"latencies of {where} are those of {max(dates, default='an unknown day')}"
     text = f"latencies of {where} are those of {table.scale}"
-    age = table.scale.age_s(moment) if moment is not None else 0.0
-    return f"{text}, {_ago(age)} ago" if age > APART_S else text
+    if moment is None or table.scale.is_of(moment):
+        return text
+    age = table.scale.age_s(moment)
+    return f"{text}, {_ago(age)} ago" if age > 0 else f"{text}, {_ago(-age)} ahead of the clock"
 
 
 def moved_apart(table: LatencyTable, name: str, one: OneScale) -> str | None:

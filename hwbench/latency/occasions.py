@@ -96,8 +96,13 @@ class Scale:
         return f"{text}, {self.factor - 1:+.1%} beside the rows ({self.low - 1:+.1%} to {self.high - 1:+.1%})"
 
     def age_s(self, moment: datetime) -> float:
-        """Seconds since the occasion."""
+        """Seconds since the occasion; below zero where the clock that dated it was ahead of the one of now."""
         return (moment - datetime.strptime(self.at, _TIME).replace(tzinfo=UTC)).total_seconds()
+
+    def is_of(self, moment: datetime) -> bool:
+        """Whether a moment is of the occasion: a day to come is not, for a clock was wrong, and nothing tells by how
+        much."""
+        return abs(self.age_s(moment)) <= APART_S
 
     def on(self, moment: datetime | None) -> Uncertainty:
         """Of log(latency at that moment / what the scaled rows say), as far as all networks share it.
@@ -105,7 +110,7 @@ class Scale:
         Args:
             moment: When networks are to run; None: on the occasion of the scale.
         """
-        if moment is None or self.age_s(moment) <= APART_S:
+        if moment is None or self.is_of(moment):
             return self.uncertainty
         return self.uncertainty + self.between
 

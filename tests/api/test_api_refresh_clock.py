@@ -1,10 +1,12 @@
 """What is measured and told where the clock of the host was wrong, or begins anew with each start of the host."""
 
 import pytest
-from measured import fake_device
-from refreshing import profile, slower, table, the_host_was_started_anew, two_spaces
+from measured import TARGET, fake_device
+from refreshing import INT8, profile, slower, table, the_clock_was_ahead, the_host_was_started_anew, two_spaces
 
+from hwbench.api.prediction import table_predictor
 from hwbench.latency import Role
+from hwbench.testing.listeners import Keeper
 from hwbench.testing.tables import work
 
 
@@ -37,3 +39,24 @@ def test_rows_after_a_start_of_the_host_are_of_another_occasion_whatever_its_clo
     assert after.scale.occasions == 2
     profile(workspace, refresh=True)
     assert table(workspace).scale.factor == pytest.approx(1.2, rel=0.005)
+
+
+def test_a_table_of_a_clock_that_was_ahead_speaks_of_another_occasion_until_a_refresh(workspace, fake):
+    profile(workspace)
+
+    def predictor():
+        ears = Keeper()
+        found, _ = table_predictor(workspace, TARGET, INT8, "micro", 8, filling=(None, None), listener=ears)
+        return found, [line for line in ears.lines if "another occasion" in line]
+
+    fresh, told = predictor()
+    assert not told
+    the_clock_was_ahead(workspace)
+    found, (told,) = predictor()
+    assert found.spread > fresh.spread
+    assert ", 1 day ahead of the clock; another occasion may differ" in told
+    assert told.endswith("moves the scale to now: hwbench profile --refresh --device local --precision int8")
+    profile(workspace, refresh=True)
+    found, told = predictor()
+    assert found.spread == pytest.approx(fresh.spread, rel=0.01)
+    assert not told

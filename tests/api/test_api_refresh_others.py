@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from measured import CONDITIONS, TARGET, fake_device
@@ -13,6 +14,7 @@ from refreshing import the_clock_was_ahead
 import hwbench
 from hwbench.latency import LatencyTable, Role, table_path
 from hwbench.latency.anchors import anchor_rows
+from hwbench.latency.occasions import Scale
 from hwbench.measure.store_types import fingerprint
 from hwbench.spaces import load_space
 from hwbench.specs import Outcome, Precision
@@ -100,6 +102,20 @@ def test_a_table_of_another_store_is_refreshed_by_its_published_anchors(workspac
     assert len(first) == len(made)
     profile(workspace, refresh=True)
     assert table(workspace).scale.factor == pytest.approx(0.95, rel=0.005)
+
+
+def test_a_refresh_moves_the_scale_of_a_table_whose_clock_was_ahead_to_now(workspace, fake):
+    made = space_table(
+        load_space(workspace, "micro"), INT8, target=TARGET, calibration=4, conditions=fingerprint(CONDITIONS)
+    )
+    ahead = datetime.now(UTC) + timedelta(days=2)
+    day = Scale(1.1, 1.09, 1.11, Scale.now(ahead))
+    LatencyTable(made.target, made.precision, made, scale=day).write(path_of(workspace))
+    slower(fake, 1.2)
+    profile(workspace, refresh=True)
+    scale = table(workspace).scale
+    assert scale.factor == pytest.approx(1.2, rel=0.005)
+    assert abs(scale.age_s(datetime.now(UTC))) < 600
 
 
 def apart(networks):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from hwbench.api.occasions import on_one_scale
+from hwbench.api.occasions import describe_day, on_one_scale, tell_day
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.latency import BETWEEN_RUNS, AdditivePredictor, LatencyTable, Role
 from hwbench.latency.anchors import anchor_rows
@@ -27,6 +27,7 @@ from hwbench.measure.store_occasions import OccasionLog
 from hwbench.spaces import read_space
 from hwbench.specs import LatencyStats, Precision
 from hwbench.specs.timing import student_t95
+from hwbench.testing.listeners import Keeper
 from hwbench.testing.tables import CLASSES, space_table
 from hwbench.workspace import shipped
 
@@ -293,6 +294,36 @@ def test_predictions_speak_of_the_day_of_the_scale_and_widen_for_another_occasio
     assert same.on_day(Scale(1.0, 1.0, 1.0, AT)).predict(network) == plain.predict(network)
     assert occasion_uncertainty(None, None) == CERTAIN
     assert occasion_uncertainty(None, THEN) == BETWEEN_OCCASIONS
+
+
+@pytest.mark.parametrize("ahead", [timedelta(minutes=11), timedelta(hours=8), timedelta(days=40_000)])
+def test_a_table_of_a_day_to_come_is_of_another_occasion(ahead):
+    table = space_table(SPACE, Precision.INT8)
+    scaled = LatencyTable(table.target, table.precision, table, scale=Scale(1.06, 1.05, 1.07, AT))
+    moments = (THEN, THEN - timedelta(minutes=9), THEN + ahead, THEN - ahead)
+    now, soon, later, early = (AdditivePredictor.fit(scaled, moment=moment) for moment in moments)
+    assert now.spread == soon.spread < early.spread == later.spread
+    assert scaled.scale.on(THEN - ahead) == scaled.scale.on(THEN + ahead) != scaled.scale.uncertainty
+
+
+@pytest.mark.parametrize(
+    ("moment", "words"),
+    [
+        (THEN + timedelta(minutes=9), ""),
+        (THEN - timedelta(minutes=9), ""),
+        (THEN + timedelta(minutes=70), ", 1 hour ago"),
+        (THEN - timedelta(minutes=11), ", 11 minutes ahead of the clock"),
+        (THEN - timedelta(days=2), ", 2 days ahead of the clock"),
+    ],
+)
+def test_how_far_the_day_of_a_table_is_away_is_told_either_way(moment, words):
+    table = space_table(SPACE, Precision.INT8)
+    scaled = LatencyTable(table.target, table.precision, table, scale=Scale(1.0, 1.0, 1.0, AT))
+    assert describe_day(scaled, moment).endswith(f"are those of 2026-01-31 22:15 UTC{words}")
+    ears = Keeper()
+    tell_day(scaled, moment, ears)
+    assert len(ears.lines) == bool(words)
+    assert all(f"{words}; another occasion may differ" in line and "--refresh" in line for line in ears.lines)
 
 
 def test_the_difference_of_two_networks_is_surer_than_either_on_another_day():
