@@ -43,7 +43,7 @@ _ROUNDS = 4
 # Inverse variance of a shift of which nothing is known before; not 0, so that rows of no weight leave it at 0.
 _NOTHING_KNOWN = 1e-9
 _TIME = "%Y-%m-%dT%H:%MZ"
-_TIME_PATTERN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\dZ")
+_TIME_PATTERN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\dZ", re.ASCII)
 
 RowOccasions = Mapping[int, LatencyStats]
 """What one row was on each occasion that it was measured on, by the number of the occasion."""
@@ -75,7 +75,7 @@ class Scale:
     def __post_init__(self) -> None:
         if not (0 < self.low <= self.factor <= self.high < math.inf):
             raise InvalidValue(f"scale: expected a factor inside its interval, got {self.low:.4g} <= {self.factor:.4g}")
-        if _TIME_PATTERN.fullmatch(self.at) is None:
+        if not _is_time(self.at):
             raise InvalidValue(f"scale: expected a time such as 2026-01-31T22:15Z, got {self.at!r}")
 
     @classmethod
@@ -113,6 +113,14 @@ class Scale:
         if moment is None or self.is_of(moment):
             return self.uncertainty
         return self.uncertainty + self.between
+
+
+def _is_time(text: str) -> bool:
+    """Whether a text is a time of the calendar as ``Scale.at`` has it."""
+    try:
+        return _TIME_PATTERN.fullmatch(text) is not None and bool(datetime.strptime(text, _TIME))
+    except ValueError:
+        return False
 
 
 def scale_words(scale: Scale | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any
 
 from hwbench.errors import InvalidValue
@@ -15,7 +16,7 @@ from hwbench.specs import LatencyStats, Measurement, Outcome, Repeatability, Wor
 NUMBERS = ("median_s", "p10_s", "p90_s", "ci_low_s", "ci_high_s")
 COUNTS = ("num_sessions", "num_samples")
 COLUMNS = ("role", "key", "outcome", *NUMBERS, "sessions", "samples", "measured_on", "conditions", "reason")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
 class Role(enum.StrEnum):
@@ -50,7 +51,7 @@ class LatencyRow:
     def __post_init__(self) -> None:
         if (self.outcome is Outcome.OK) != (self.stats is not None):
             raise InvalidValue(f"latency row: {self.workload.key}: an ok row has numbers, a failed one has none")
-        if _DATE.fullmatch(self.measured_on) is None:
+        if not _is_date(self.measured_on):
             raise InvalidValue(f"latency row: expected a date such as 2026-01-31, got {self.measured_on!r}")
         if (self.role is Role.BLOCK) != (Role.of(self.workload) is Role.BLOCK):
             raise InvalidValue(f"latency row: {self.workload.key} cannot have the role {self.role}")
@@ -86,5 +87,13 @@ class SelfCheck:
     made_on: str
 
     def __post_init__(self) -> None:
-        if _DATE.fullmatch(self.made_on) is None:
+        if not _is_date(self.made_on):
             raise InvalidValue(f"A/A test: expected a date such as 2026-01-31, got {self.made_on!r}")
+
+
+def _is_date(text: str) -> bool:
+    """Whether a text is a day of the calendar, as 2026-01-31."""
+    try:
+        return _DATE.fullmatch(text) is not None and bool(date.fromisoformat(text))
+    except ValueError:
+        return False

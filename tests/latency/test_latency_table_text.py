@@ -125,3 +125,29 @@ def test_lines_without_a_value_count_where_a_damaged_line_is_named(tmp_path):
 def test_a_table_without_columns_is_refused(tmp_path, lines):
     with pytest.raises(InvalidFile, match="expected the columns role,key"):
         read(tmp_path, "\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        "2026-02-30T10:00Z",
+        "2026-13-01T10:00Z",
+        "2026-01-31T24:00Z",
+        "0000-01-31T10:00Z",
+        "\u0662026-01-31T22:15Z",
+        "2026-01-31 22:15",
+    ],
+)
+def test_a_scale_of_a_time_that_no_calendar_has_is_refused_with_the_name_of_its_file(tmp_path, at):
+    day = f"; scale:1.0621; scale_low:1.0512; scale_high:1.0734; scale_at:{at}; occasion_sd:0.043; occasions:3"
+    with pytest.raises(InvalidFile, match=r"table\.csv: scale: expected a time such as 2026-01-31T22:15Z, got "):
+        read(tmp_path, table("").text.replace(TITLE, TITLE + day))
+
+
+@pytest.mark.parametrize("day", ["2026-13-45", "2026-02-30", "0000-01-01", "\u0662026-01-31", "2026-W01-1", "20260131"])
+def test_a_day_that_no_calendar_has_is_refused_with_the_line(tmp_path, day):
+    with pytest.raises(InvalidFile, match=r"table\.csv: line 3: latency row: expected a date such as 2026-01-31, got "):
+        read(tmp_path, table("").text.replace("2026-01-31", day))
+    aa = f"; aa=0.0012; aa_low=-0.003; aa_high=0.005; aa_pairs=8; aa_median_s=0.00207; aa_on={day}"
+    with pytest.raises(InvalidFile, match=r"table\.csv: A/A test: expected a date such as 2026-01-31, got "):
+        read(tmp_path, table("").text.replace(TITLE, TITLE + aa))
