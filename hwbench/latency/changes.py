@@ -34,6 +34,8 @@ FALSE_SHARE = 0.05
 COMMON_FROM = 10
 # Digits of a published time beyond the first.
 _DIGITS = 3
+# An interval that ends beyond a million times tells nothing; where a session stalled, that of few rows has no number.
+_FURTHEST = math.log(1e6)
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,7 @@ def compare_tables(before: LatencyTable, after: LatencyTable, scales: Uncertaint
         rows=tuple(sorted(rows, key=lambda row: (-abs(math.log1p(row.change)), row.workload.key))),
         shift=math.expm1(centre),
         shift_low=math.expm1(low),
-        shift_high=math.expm1(high),
+        shift_high=math.expm1(min(high, max(_FURTHEST, centre))),
         allowed=allowed,
         spread=spread,
         only_before=_only(before, after),

@@ -268,6 +268,17 @@ def test_a_damaged_aa_test_is_refused(tmp_path, old, new):
         LatencyTable.read(tmp_path / "t.csv")
 
 
+@pytest.mark.parametrize("number", [1, 4, 12])
+def test_rows_of_which_a_session_stalled_are_compared(number):
+    stalled = LatencyStats.of([Session((seconds,)) for seconds in (0.001, 0.001, 2.0)])
+    rows = [LatencyRow(Role.BLOCK, part, Outcome.OK, stalled, "2026-01-31", "c0") for part in PARTS[:number]]
+    before, after = measured(PARTS[:number]), LatencyTable(TARGET, Precision.INT8, rows)
+    for pair in ((before, after), (after, before)):
+        changes = compare_tables(*pair)
+        assert -1 <= changes.shift_low <= changes.shift <= changes.shift_high <= 1e6
+        assert str(changes)
+
+
 def stopped_early(seed):
     """A table whose rows end at five sessions where these agree to a percent, else at eight, as campaigns do; what an
     hour changes is a fifth of a percent."""
