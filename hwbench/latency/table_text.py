@@ -5,8 +5,9 @@
 
 ``role`` says what a row is for: ``block`` (one block alone), ``chain`` (a boundary probe alone or in a row, in older
 tables blocks in a row: what a boundary between blocks costs) or ``network`` (a whole network, for calibration). A row
-that failed has an outcome and a reason and no numbers. ``conditions`` is a digest of the state of the device; all rows
-of a table were taken under the same.
+that failed has an outcome and a reason and no numbers. Latencies are in seconds, and the median lies inside its 95 %
+interval: one that was edited in milliseconds is refused. ``conditions`` is a digest of the state of the device; all
+rows of a table were taken under the same.
 
 A reason is what a device said, and tables are opened in spreadsheets: one that would be a formula there (``=``, ``+``,
 ``-``, ``@`` in front) has an apostrophe before it in the file, which reading takes away again.
@@ -41,7 +42,7 @@ from hwbench.errors import HwbenchError, InvalidValue
 from hwbench.latency.occasions import BETWEEN_OCCASIONS, Scale
 from hwbench.latency.table_rows import COLUMNS, COUNTS, NUMBERS, LatencyRow, Role, SelfCheck
 from hwbench.latency.uncertainty import Uncertainty
-from hwbench.printable import as_cell, from_cell, printable
+from hwbench.printable import as_cell, from_cell, printable, shown
 from hwbench.specs import LatencyStats, Outcome, Repeatability, Workload
 
 SCHEMA = 1
@@ -51,6 +52,10 @@ _HEADER = {"schema", "target", "precision", "emulated"}
 _AA = ("aa", "aa_low", "aa_high", "aa_pairs", "aa_median_s", "aa_on")
 _SCALE = ("scale", "scale_low", "scale_high", "scale_at", "occasion_sd", "occasions")
 _REASON_CHARACTERS = 200
+# Numbers beyond these are no latencies, ratios or deviations of a device, and sums of their squares overflow.
+_LEAST_S = 1e-12
+_MOST = 1e9
+_MOST_DEVIATION = 30.0
 
 
 def cells(row: LatencyRow) -> list[str]:
@@ -76,10 +81,10 @@ def parse_aa(values: dict[str, str]) -> SelfCheck | None:
     if not any(key in values for key in _AA):
         return None
     try:
-        difference, low, high, median = (float(values[_AA[at]]) for at in (0, 1, 2, 4))
-        found = Repeatability(difference, low, high, int(values["aa_pairs"]), median)
+        difference, low, high, median = (_number(values[_AA[at]]) for at in (0, 1, 2, 4))
+        found = Repeatability(difference, low, high, _count(values["aa_pairs"]), median)
         made_on = values["aa_on"]
-    except (KeyError, ValueError):
+    except (KeyError, InvalidValue):
         raise InvalidValue(f"expected the A/A test as {'=..., '.join(_AA)}=...") from None
     if not (-1 < low <= difference <= high < float("inf") and found.pairs >= 2 and 0 < median < float("inf")):
         raise InvalidValue(f"expected an A/A test with its difference inside its interval, got {found}")
@@ -90,10 +95,10 @@ def parse_between(values: dict[str, str]) -> float:
     """What another hour changes, a relative standard deviation. Raises InvalidValue where it is none."""
     text = values.get(BETWEEN, "0")
     try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not 0 <= found < math.inf:
+        found = _number(text, _MOST_DEVIATION)
+    except InvalidValue:
+        found = -1.0
+    if found < 0:
         raise InvalidValue(f"expected {BETWEEN} as a share such as 0.005, got {text!r}")
     return found
 
@@ -114,12 +119,12 @@ def parse_scale(title: str) -> Scale | None:
     if not set(values) & set(_SCALE):
         return None
     try:
-        factor, low, high, deviation = (float(values[_SCALE[at]]) for at in (0, 1, 2, 4))
-        occasions = int(values["occasions"])
-        if not (0 < deviation < math.inf and 1 <= occasions < 10**6):
-            raise ValueError
-    except (KeyError, ValueError):
-        raise InvalidValue(f"expected the scale as {':..., '.join(_SCALE)}:...") from None
+        factor, low, high = (_number(values[name]) for name in _SCALE[:3])
+        deviation, occasions = _number(values["occasion_sd"], _MOST_DEVIATION), _count(values["occasions"])
+    except (KeyError, InvalidValue):
+        low, deviation, occasions = 0.0, 0.0, 0
+    if not (low >= 1 / _MOST and deviation > 0 and 1 <= occasions < 10**6):
+        raise InvalidValue(f"expected the scale as {':..., '.join(_SCALE)}:...")
     between = Uncertainty.of_deviation(deviation, BETWEEN_OCCASIONS.degrees + occasions - 1)
     return Scale(factor, low, high, values["scale_at"], between, occasions)
 
@@ -180,11 +185,35 @@ def parse_row(number: int, cells: list[str]) -> LatencyRow:
 
 
 def _parse_stats(values: dict[str, str]) -> LatencyStats:
-    seconds = [float(values[name]) for name in NUMBERS]
-    counts = [int(values[name]) for name in ("sessions", "samples")]
+    seconds = [_number(values[name]) for name in NUMBERS]
+    counts = [_count(values[name]) for name in ("sessions", "samples")]
     median, p10, p90, low, high = seconds
-    if not (0 < p10 <= p90 < float("inf") and 0 < median < float("inf") and 0 <= low <= high < float("inf")):
-        raise InvalidValue(f"expected latencies above zero in ascending order, got {', '.join(map(str, seconds))}")
+    # The p10 and p90 are of all samples, and sessions have different numbers of them: the median of the sessions may
+    # lie outside.
+    if not (_LEAST_S <= p10 <= p90 and median >= _LEAST_S and 0 <= low <= median <= high):
+        named = ", ".join(f"{name}={values[name]}" for name in NUMBERS)
+        raise InvalidValue(
+            f"expected latencies in seconds above zero, p10_s up to p90_s and median_s inside its interval, got {named}"
+        )
     if min(counts) < 1:
         raise InvalidValue("expected at least one session and one sample")
     return LatencyStats(median, p10, p90, low, high, *counts)
+
+
+def _number(text: str, most: float = _MOST) -> float:
+    """A number as tables have it. Raises InvalidValue for one as Python alone writes it, and for one beyond sense."""
+    try:
+        found = float(text) if text.isascii() and "_" not in text else math.nan
+    except ValueError:
+        found = math.nan
+    if not abs(found) <= most:
+        raise InvalidValue(f"expected a number such as 0.00207, got {shown(text, 40)}")
+    return found
+
+
+def _count(text: str) -> int:
+    """A whole number, likewise."""
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+        raise InvalidValue(f"expected a whole number such as 50, got {shown(text, 40)}")
+    return int(digits)

@@ -1,13 +1,14 @@
 """What a device said as a reason is text in the table: no formula, no escape code, and the same after each reading."""
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
 
 from hwbench.errors import InvalidFile
-from hwbench.latency import LatencyRow, LatencyTable, Role
-from hwbench.specs import Outcome, Precision, Target, Workload
+from hwbench.latency import LatencyRow, LatencyTable, Role, compare_tables
+from hwbench.specs import LatencyStats, Outcome, Precision, Session, Target, Workload
 
 KEY = "x3d_i24_m54_o24_k3x3x3_swish@1x24x4x14x14/fp32/auto"
 TARGET = Target("board", "executorch", "1.5.1")
@@ -151,3 +152,87 @@ def test_a_day_that_no_calendar_has_is_refused_with_the_line(tmp_path, day):
     aa = f"; aa=0.0012; aa_low=-0.003; aa_high=0.005; aa_pairs=8; aa_median_s=0.00207; aa_on={day}"
     with pytest.raises(InvalidFile, match=r"table\.csv: A/A test: expected a date such as 2026-01-31, got "):
         read(tmp_path, table("").text.replace(TITLE, TITLE + aa))
+
+
+NUMBERS = {"median_s": "0.00207", "p10_s": "0.00204", "p90_s": "0.00211", "ci_low_s": "0.00206", "ci_high_s": "0.00208"}
+WITH_LATENCY = NUMBERS | {"sessions": "5", "samples": "50"}
+
+
+def measured(tmp_path: Path, name: str = "", **changed: str) -> LatencyTable:
+    """A table of one row with a latency, as it is read from a file of some name."""
+    cells = ",".join((WITH_LATENCY | changed).values())
+    text = f"{TITLE}\n{HEADER}\nblock,{KEY},ok,{cells},2026-01-31,,\n"
+    (tmp_path / name).mkdir(exist_ok=True)
+    return read(tmp_path / name, text)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"median_s": "2.07"},
+        {"median_s": "0.00205"},
+        {"median_s": "0.00209"},
+        {"ci_low_s": "0.002075"},
+        {"ci_high_s": "0.002065"},
+        {"p10_s": "0.00212"},
+        {"p10_s": "0"},
+        dict.fromkeys(NUMBERS, "1e-300"),
+    ],
+    ids=str,
+)
+def test_a_row_whose_median_is_not_in_its_interval_is_refused(tmp_path, changed):
+    written = WITH_LATENCY | changed
+    got = re.escape(", ".join(f"{name}={written[name]}" for name in NUMBERS))
+    with pytest.raises(InvalidFile, match=rf"table\.csv: line 3: .* and median_s inside its interval, got {got}; "):
+        measured(tmp_path, **changed)
+    assert measured(tmp_path).rows(Role.BLOCK)[0].stats.median_s == 0.00207
+
+
+@pytest.mark.parametrize("column", NUMBERS)
+@pytest.mark.parametrize("number", ["0.002_07", "\u0660.00207", "2.07ms", "nan", "inf", "1e308", ""])
+def test_what_is_no_number_of_a_table_is_refused(tmp_path, column, number):
+    with pytest.raises(InvalidFile, match=r"table\.csv: line 3: expected a number such as 0\.00207, got '"):
+        measured(tmp_path, **{column: number})
+
+
+@pytest.mark.parametrize("column", ["sessions", "samples"])
+@pytest.mark.parametrize("count", ["5_0", "\u0665", "5.0", "-5", "9999999999", ""])
+def test_what_is_no_count_of_a_table_is_refused(tmp_path, column, count):
+    with pytest.raises(InvalidFile, match=r"table\.csv: line 3: expected a whole number such as 50, got '"):
+        measured(tmp_path, **{column: count})
+
+
+@pytest.mark.parametrize(
+    "further",
+    [
+        "between_runs=1e300",
+        "between_runs=0.00_5",
+        "aa=0.0012; aa_low=-0.003; aa_high=1e300; aa_pairs=8; aa_median_s=0.00207; aa_on=2026-01-31",
+        "aa=0.0012; aa_low=-0.003; aa_high=0.005; aa_pairs=1_0; aa_median_s=0.00207; aa_on=2026-01-31",
+        "scale:1e300; scale_low:1e300; scale_high:1e300; scale_at:2026-01-31T22:15Z; occasion_sd:0.043; occasions:3",
+        "scale:1.06; scale_low:1e-300; scale_high:1.07; scale_at:2026-01-31T22:15Z; occasion_sd:0.043; occasions:3",
+        "scale:1.06; scale_low:1.05; scale_high:1.07; scale_at:2026-01-31T22:15Z; occasion_sd:1e6; occasions:3",
+        "scale:1.06; scale_low:1.05; scale_high:1.07; scale_at:2026-01-31T22:15Z; occasion_sd:0.043; occasions:1_0",
+    ],
+)
+def test_what_is_no_number_of_a_first_line_is_refused(tmp_path, further):
+    with pytest.raises(InvalidFile, match=r"table\.csv: expected (between_runs|the A/A test|the scale) as .*; restore"):
+        read(tmp_path, table("").text.replace(TITLE, f"{TITLE}; {further}"))
+
+
+def test_tables_at_the_ends_of_what_is_read_are_compared(tmp_path):
+    least = {"median_s": "1e-12", "p10_s": "1e-12", "ci_low_s": "0"}
+    before, after = measured(tmp_path, "before"), measured(tmp_path, "after", **least, p90_s="1e9", ci_high_s="1e9")
+    for pair in ((before, after), (after, before)):
+        (row,) = compare_tables(*pair).rows
+        assert 0 <= row.chance <= 1
+
+
+def test_a_median_of_sessions_outside_of_most_samples_is_written_and_read(tmp_path):
+    """Two short sessions while the device was slow, and a long one: p10 and p90 are of all samples together."""
+    sessions = [Session((0.002,) * 100), Session((0.0025,) * 3), Session((0.0026,) * 3)]
+    stats = LatencyStats.of(sessions)
+    assert stats.median_s > stats.p90_s
+    row = LatencyRow(Role.BLOCK, Workload.parse(KEY), Outcome.OK, stats, "2026-01-31")
+    text = LatencyTable(TARGET, Precision.FP32, [row]).text
+    assert read(tmp_path, text).text == text
