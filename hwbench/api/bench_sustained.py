@@ -119,7 +119,8 @@ def _interrupted(workspace: Workspace, facts: CourseFacts) -> SustainedCourse | 
     device = facts.target.partition("/")[0]
     for course in courses(workspace.sustained / device):
         if _of_one_file(course.facts) == _of_one_file(facts):
-            recent = time.time() - course.path.stat().st_mtime <= APART_S  # else it is another device by now
+            # Else it is another device by now; nothing tells the pause since a time to come, of a clock that was ahead.
+            recent = abs(time.time() - course.path.stat().st_mtime) <= APART_S
             return course if course.ended == OPEN and recent else None
     return None
 

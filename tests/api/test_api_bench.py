@@ -1,7 +1,9 @@
 """``hwbench.bench`` and ``hwbench.doctor`` as functions."""
 
 import json
+import os
 import shutil
+import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from hwbench.api import bench as bench_module
 from hwbench.api.bench import stats_of, tell_missing_samples
 from hwbench.api.bench_model import BenchModel, artifact_of, model_file
 from hwbench.api.bench_request import session_timing
+from hwbench.api.bench_sustained import _interrupted
 from hwbench.cli.bench import _print_profile
 from hwbench.control_group import ControlGroup
 from hwbench.devices import arithmetic
@@ -23,7 +26,8 @@ from hwbench.errors import CheckFailed, DeviceUnreachable, InvalidFile, InvalidV
 from hwbench.measure import builder, cache, file_profile, on_device
 from hwbench.measure.artifact_check import OperationProfile, OperationTime
 from hwbench.measure.store_types import trusted
-from hwbench.measure.sustained_log import CourseFacts
+from hwbench.measure.sustained import CoursePoint
+from hwbench.measure.sustained_log import CourseFacts, CourseLog
 from hwbench.runtimes import suffixes
 from hwbench.runtimes.runners import choose_runner
 from hwbench.specs import Artifact, DelegationReport, LatencyStats, Outcome, Session
@@ -458,3 +462,15 @@ def test_no_advice_is_at_or_below_what_was_asked_for(result):
         limit_s = session_timing(50, seconds).max_session_s
         lines = missing_samples(result, *(Session((limit_s / 9,) * 9, wall_s=limit_s),) * 5, seconds=seconds)
         assert int(lines[0].split("--seconds ")[1].split()[0]) > seconds
+
+
+@pytest.mark.parametrize(("away_s", "goes_on"), [(-300.0, True), (-900.0, False), (300.0, True), (8 * 3600.0, False)])
+def test_an_interrupted_course_goes_on_within_ten_minutes_whichever_way_the_clock_was_off(tmp_path, away_s, goes_on):
+    workspace = Workspace.create(tmp_path / "bench")
+    facts = CourseFacts("phone/onnx-1/t1", "net", "ab" * 32, "fp32", "2026-11-25T02:00:00+00:00", 0.03, 0.0297, 0.0303)
+    log = CourseLog.begin(workspace.sustained / "phone", facts)
+    log.add(CoursePoint(1.0, 2.0, 0.03, 60))
+    at_s = time.time() + away_s
+    os.utime(log.path, (at_s, at_s))
+    found = _interrupted(workspace, facts)
+    assert (found is not None and found.path == log.path) == goes_on
