@@ -459,10 +459,47 @@ def test_rates_of_folders_of_images_are_written_by_hand_too(changed: Copy) -> No
     assert type(reader_of(root)) is readers.get("frames")
     after = [video.opened_by().open().info.time_base for video in reader_of(root).read(root).train]
     assert after == [Fraction(1001, 30000), *[Fraction(1, 30)] * (len(before) - 1)]
-    for rate in (0, -1, True, "fast", None):
+    for rate in (0, -1, True, "fast", None, float("nan"), float("inf"), 1e-9, 1e16, 10**6, "30/0", "1e-99"):
         (root / "frame-rates.json").write_text(json.dumps({first: rate}))
         with pytest.raises(InvalidFile, match=r"frame-rates.json: expected frames a second of '.*', such as 25, got"):
             read("frames", root)
+
+
+@pytest.mark.parametrize(
+    ("rate", "expected"),
+    [
+        (30000 / 1001, Fraction(30000, 1001)),
+        (24000 / 1001, Fraction(24000, 1001)),
+        (119.88011988011988, Fraction(120000, 1001)),
+        (100 / 3, Fraction(100, 3)),
+        (29.97, Fraction(2997, 100)),
+        (12.345678, Fraction(6172839, 500000)),
+        (1 / 86400, Fraction(1, 86400)),
+        (2.5e1, Fraction(25)),
+        ("29.970029970029970029970029970", Fraction(30000, 1001)),
+        ("59.94005994005994/2", Fraction(30000, 1001)),
+    ],
+)
+def test_rates_with_all_the_decimals_of_a_float_are_the_fractions_they_come_from(
+    changed: Copy, rate: float | str, expected: Fraction
+) -> None:
+    root = changed("frames")
+    first = read("frames", root).train[0].opened_by().name.removeprefix(f"{root}/")
+    (root / "frame-rates.json").write_text(json.dumps({first: rate}))
+    for options in ({}, {"fps": str(rate)}):
+        assert read("frames", root, **options).train[0].opened_by().open().info.time_base == 1 / expected
+
+
+def test_the_table_of_rates_of_epic_kitchens_holds_floats_and_says_which_row_is_wrong(changed: Copy) -> None:
+    root = changed("epic_kitchens_55")
+    table = next(root.rglob("EPIC_video_info.csv"))
+    before = table.read_text()
+    (rate,) = {line.split(",")[-1] for line in before.splitlines()[1:]}
+    table.write_text(before.replace(rate, "59.94005994005994"))
+    assert read("epic-kitchens", root).train[0].opened_by().open().info.time_base == Fraction(1001, 60000)
+    table.write_text(before.replace(rate, "00:01:02"))
+    with pytest.raises(InvalidFile, match=r"info.csv:2: expected frames a second as 'fps', got '00:01:02'"):
+        read("epic-kitchens", root)
 
 
 def test_archives_in_folders_of_sides_are_recognised(tmp_path: Path, copy: Copy) -> None:

@@ -25,6 +25,10 @@ _LONGEST_HEADER = 10_000
 # Halves of characters, which JSON may hold and no file.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _WHOLE = re.compile(r"[0-9]{1,15}")
+_RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,60})?(?:[eE][+-]?[0-9]{1,2})?)(?:/([0-9]{1,6}))?")
+_MOST_FPS = 10**6
+# Of a frame rate in decimals: the float 29.97002997002997 is 30000/1001 again, and six decimals stay what they are.
+_LARGEST_DENOMINATOR = 10**6
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,15 +232,16 @@ def choice(option: str, value: str, allowed: Sequence[str]) -> str:
 
 
 def frame_rate(value: str) -> Fraction:
-    """The value of an option ``fps``: 25, 29.97 or 30000/1001.
+    """The value of an option ``fps``: 25, 29.97, 29.97002997002997 or 30000/1001.
 
     Raises:
-        InvalidValue: No number above 0.
+        InvalidValue: No number above 0, or a million and more.
     """
-    match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)(?:/([0-9]{1,6}))?", value)
-    if match is None or not Fraction(match[1]) or (match[2] and not int(match[2])):
+    match = _RATE.fullmatch(value)
+    rate = Fraction(match[1]).limit_denominator(_LARGEST_DENOMINATOR) if match else Fraction(0)
+    if match is None or not 0 < rate < _MOST_FPS or (match[2] and not int(match[2])):
         raise InvalidValue(f"option fps: expected frames a second such as 25 or 30000/1001, got {shown(value, 80)}")
-    return Fraction(match[1]) / int(match[2] or 1)
+    return rate / int(match[2] or 1)
 
 
 def _check_columns(file: Path, line: int, names: Sequence[str], columns: Sequence[str]) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 from hwbench.data.readers.annotations import Row, choice, find_file, frame_rate, read_table
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.media_index import MediaIndex
-from hwbench.errors import InvalidFile
+from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.printable import shown
 
 _BELOW = ("annotations", "epic-kitchens-100-annotations", "epic-kitchens-55-annotations")
 _TRAIN = ("EPIC_100_train.csv", "EPIC_train_action_labels.csv")
@@ -112,8 +113,8 @@ def _rates(path: Path, epic: str) -> dict[str, Fraction]:
     key = "video_id" if epic == "EPIC_100" else "video"
     rates = {}
     for row in read_table(file, (key, "fps")):
-        fps = row.seconds("fps")
-        if not fps:
-            raise row.fault("expected frames a second above 0 as 'fps'")
-        rates[row.text(key)] = fps
+        try:
+            rates[row.text(key)] = frame_rate(row.text("fps"))
+        except InvalidValue:
+            raise row.fault(f"expected frames a second as 'fps', got {shown(row.values['fps'], 80)}") from None
     return rates

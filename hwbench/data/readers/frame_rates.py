@@ -1,6 +1,6 @@
 """How many frames a second each folder of images has: ``frame-rates.json``, beside ``train`` and ``val``.
 
-``{"train/run/clip": 25, "val/run/other": 29.97}``: folders relative to that of the file. ``hwbench data prepare
+``{"train/run/clip": 25, "val/run/other": "30000/1001"}``: folders relative to that of the file. ``hwbench data prepare
 --frames`` writes it; one written by hand serves as well.
 """
 
