@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from hwbench.blocks.base import EfficientBlock
 from hwbench.blocks.copies import copied
-from hwbench.blocks.double_precision import doubled, is_of_dtypes
+from hwbench.blocks.double_precision import doubled, is_of_dtypes, takes
 from hwbench.errors import UnsupportedModule
 from hwbench.specs import AUTO
 
@@ -146,18 +146,28 @@ def _difference(block: EfficientBlock, shape: tuple[int, ...], variant: str) -> 
             clip = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
             torch.manual_seed(0)
             expected = original(clip.clone())
-        except (UnsupportedModule, RuntimeError, TypeError):  # it cannot be copied, or takes no such numbers
+        except Exception:  # it cannot be copied, or its own code takes no such numbers
             return None
         try:
             deployed = original.deployable(shape, variant)
             torch.manual_seed(0)
             y = deployed(clip.clone())
-        except (UnsupportedModule, RuntimeError) as error:
-            if is_of_dtypes(error):
+        except (UnsupportedModule, RuntimeError, ValueError, TypeError) as error:
+            if is_of_dtypes(error) or _has_working_form(block, shape, variant):
                 return None
             return f"it has no deploy form: {(str(error).splitlines() or [type(error).__name__])[0][:300]}"
     pairs = itertools.zip_longest(pytree.tree_leaves(y), pytree.tree_leaves(expected))
     return None if all(_alike(*pair) for pair in pairs) else "its deploy form computes something else"
+
+
+def _has_working_form(block: EfficientBlock, shape: tuple[int, ...], variant: str) -> bool:
+    """Whether there is a deploy form that takes a clip in the block's own dtype."""
+    dtype = next((x.dtype for x in block.parameters() if x.is_floating_point()), torch.float32)
+    try:
+        form = block.deployable(shape, variant)
+    except Exception:  # the block's own code
+        return False
+    return takes(form, (torch.zeros(shape, dtype=dtype),))
 
 
 def _alike(y: Any, expected: Any) -> bool:

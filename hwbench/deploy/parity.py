@@ -231,8 +231,9 @@ def check_deploy_form(
     _check_finite("original module", original)
     deployed, precise = deploy(module), doubled(module)
     exact = deploy(precise)
-    with torch.inference_mode(), fixed_dtype_refused(type(module).__name__):
+    with torch.inference_mode():
         fp32 = relative_error(original.double(), deployed(frames_to_batch(view.clone())).double())
+    with torch.inference_mode(), fixed_dtype_refused(module, (view,)):
         fp64 = relative_error(precise(view.double()), exact(frames_to_batch(view.double())))
     for name, error, bound in (("", fp32, MAX_RELATIVE_ERROR), (" in double precision", fp64, MAX_FP64_ERROR)):
         if not error <= bound:

@@ -380,7 +380,7 @@ def _run(model: nn.Module, example: torch.Tensor | tuple[Any, ...]) -> Any:
     """The output of a copy in double precision and evaluation."""
     args = example if isinstance(example, tuple) else (example,)
     exact = [a.detach().to("cpu", torch.float64, copy=True) if _is_float(a) else copy.deepcopy(a) for a in args]
-    with torch.no_grad(), fixed_dtype_refused(type(model).__name__):
+    with torch.no_grad(), fixed_dtype_refused(model, args):
         return doubled(model)(*exact)
 
 

@@ -164,6 +164,28 @@ class Fixed(Conv3dPwBnAct):
         return super().forward(x.float())
 
 
+def refuse_double(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+    if inputs[0].itemsize != 4:
+        raise ValueError("numbers of four bytes, please")
+
+
+class Strict(Conv3dPwBnAct):
+    """Says in words of its own that it takes no double precision."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        refuse_double(self, (x,))
+        return super().forward(x)
+
+
+class StrictForm(Conv3dPwBnAct):
+    """Its deploy form takes no double precision, and says so in words of its own."""
+
+    def deployable(self, shape: tuple[int, ...], variant: str = "auto") -> nn.Module:
+        form = super().deployable(shape, variant)
+        form.register_forward_pre_hook(refuse_double)
+        return form
+
+
 @pytest.mark.parametrize(
     ("alter", "reason"),
     [
@@ -197,8 +219,9 @@ def test_rounding_is_no_other_function(dtype: torch.dtype) -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_block_that_fixes_its_dtype_is_converted(clip: torch.Tensor) -> None:
-    assert convert_to_deployable_form(Fixed(3, 4), clip).conversion.converted == ("",)
+@pytest.mark.parametrize("block", [Fixed, Strict, StrictForm])
+def test_a_block_that_fixes_its_dtype_is_converted(block: type[Conv3dPwBnAct], clip: torch.Tensor) -> None:
+    assert convert_to_deployable_form(block(3, 4), clip).conversion.converted == ("",)
 
 
 def test_a_last_layer_may_be_an_ordinary_one() -> None:

@@ -26,7 +26,7 @@ from hwbench.deploy.parity import (
 )
 from hwbench.deploy.source import ExportSource, with_statistics_of
 from hwbench.deploy.transmute import transmute_model
-from hwbench.errors import CheckFailed, ParityFailed, UnsupportedModule
+from hwbench.errors import CheckFailed, InvalidValue, ParityFailed, UnsupportedModule
 from hwbench.models import Unfolded, frames_to_batch
 from hwbench.runtimes import get
 from hwbench.runtimes.runners import FloatArray
@@ -253,6 +253,28 @@ def test_a_forward_that_fixes_a_dtype_is_refused_as_such() -> None:
         deploy_graph(module, clip)
     with pytest.raises(UnsupportedModule, match=said):
         transmute_model(module, example_input=clip)
+
+
+class OfFourBytes(OfFloats):
+    """Says in words of its own that numbers have four bytes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.itemsize != 4:
+            raise ValueError("numbers of four bytes, please")
+        return super().forward(x)
+
+
+def test_a_forward_that_takes_no_double_precision_fixes_a_dtype_whatever_it_says() -> None:
+    module, clip = OfFourBytes().eval(), torch.randn(CLIP.shape)
+    said = r"^OfFourBytes: its forward fixes a dtype, .*double precision \(numbers of four bytes, please\); write x\.to"
+    with pytest.raises(UnsupportedModule, match=said):
+        check_deploy_form(module, lambda m: Unfolded(m, CLIP), clip)
+    with pytest.raises(UnsupportedModule, match=said):
+        deploy_graph(module, clip)
+    with pytest.raises(UnsupportedModule, match=said):
+        transmute_model(module, example_input=clip)
+    with pytest.raises(InvalidValue, match=r"^OfFourBytes does not take a clip of .*: numbers of four bytes, please"):
+        deploy_graph(module, clip.double())
 
 
 def test_a_module_that_holds_a_lock_is_refused_by_the_name_of_the_attribute() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +29,8 @@ Clips = torch.Tensor | tuple[torch.Tensor, ...]
 
 # Of the largest output, in double precision. Sums in another order make 1e-15 per layer.
 TOLERANCE = 1e-9
+# Around a run in double precision: makes an error of what a fixed dtype raises.
+_Refusing = Callable[[], AbstractContextManager[None]]
 _ASSERTION = "aten._assert_tensor_metadata.default"
 
 
@@ -78,14 +81,16 @@ def deploy_graph(
     original = doubled(model)
     generator = torch.Generator().manual_seed(0)
     clips = tuple(torch.randn(one.shape, dtype=torch.float64, generator=generator) for one in examples)
+    own = tuple(clip.to(one.dtype) for clip, one in zip(clips, examples, strict=True))
+    refusing = partial(fixed_dtype_refused, model, own)
     with torch.no_grad():
         before = kept_values(original)
-        expected = _answer(original, clips, result)
+        expected = _answer(original, clips, result, refusing)
         if kept := changed(before, kept_values(original)):
-            _refuse_dependence(model, kept, clips, expected, result)
+            _refuse_dependence(model, kept, clips, expected, result, refusing)
         program = exported(original, clips)
         if mutated := program.graph_signature.buffers_to_mutate:  # as through ``buffer.data``, which has no versions
-            _refuse_dependence(model, mutated.values(), clips, expected, result)
+            _refuse_dependence(model, mutated.values(), clips, expected, result, refusing)
         _refuse_limits_of_float64(program, examples[0].dtype)
         rewriter = Rewriter(program, variant, result)
         deployed = rewriter.deployed()
@@ -240,11 +245,13 @@ def exported(model: nn.Module, clips: Clips) -> torch.export.ExportedProgram:
         ) from error
 
 
-def _answer(model: nn.Module, clips: tuple[torch.Tensor, ...], result: RewriteResult) -> list[torch.Tensor]:
+def _answer(
+    model: nn.Module, clips: tuple[torch.Tensor, ...], result: RewriteResult, refusing: _Refusing
+) -> list[torch.Tensor]:
     """What the model returns for a clip, or for one of each pathway: one tensor; of a part of it several, folded."""
     shape = " and ".join("x".join(map(str, clip.shape)) for clip in clips)
     try:
-        with fixed_dtype_refused(type(model).__name__):
+        with refusing():
             leaves = pytree.tree_leaves(model(*_own(clips)))
     except HwbenchError:
         raise
@@ -265,14 +272,15 @@ def _refuse_dependence(
     clips: tuple[torch.Tensor, ...],
     expected: Sequence[torch.Tensor],
     result: RewriteResult,
+    refusing: _Refusing,
 ) -> None:
     """Raises UnsupportedModule where the model answers otherwise than expected once it has seen other clips.
 
     ``kept``: the attributes that its forward changes.
     """
     fresh = doubled(model)
-    _answer(fresh, tuple(clip.flip(-1) + 1 for clip in clips), result)
-    for wanted, got in zip(expected, _answer(fresh, clips, result), strict=True):
+    _answer(fresh, tuple(clip.flip(-1) + 1 for clip in clips), result, refusing)
+    for wanted, got in zip(expected, _answer(fresh, clips, result, refusing), strict=True):
         if got.shape != wanted.shape or float((got - wanted).abs().max()) > TOLERANCE * float(wanted.abs().max()):
             raise refusal(type(model).__name__, kept)
 

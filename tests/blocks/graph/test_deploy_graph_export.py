@@ -70,6 +70,38 @@ class Kept(nn.Module):
     def forward(self, x):
         return self.state(torch.zeros(len(x), 8)) + self.conv(x).mean((2, 3, 4))
 
+class Means(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv3d(3, 8, 1)
+    def forward(self, x):
+        return self.last(self.conv(x).mean((2, 3, 4)))
+
+class Products(Means):
+    def last(self, x):
+        return torch.baddbmm(torch.zeros(1, 1, 8), x[None], torch.eye(8)[None])[0]
+
+class Sums(Means):
+    def last(self, x):
+        return x.index_add(1, torch.arange(8), torch.ones(len(x), 8))
+
+class Slopes(Means):
+    def last(self, x):
+        return nn.functional.prelu(x, torch.full((1,), 0.25))
+
+class Recurrent(Means):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(8, 8)
+    def last(self, x):
+        return self.lstm(x.float())[0]
+
+class Strict(Means):
+    def last(self, x):
+        if x.dtype != torch.float32:
+            raise KeyError("numbers of four bytes, please")
+        return x
+
 class Classes(nn.Module):
     def __init__(self, num_classes=5):
         super().__init__()
@@ -160,6 +192,27 @@ def test_the_clips_of_a_model_of_the_users_own_are_cut_as_it_is_asked_for(
     assert form.clip == clip
     assert form.values.endswith("assumed, as the model does not tell: how frames are cut")
     assert told in (folder / "out" / "RUN.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("net", "words"),
+    [
+        ("Products", "Input dtypes must be the same"),
+        ("Sums", "must have the same scalar type"),
+        ("Slopes", "Type promoting not supported"),
+        ("Recurrent", "does not match weight dtype"),
+        ("Strict", "numbers of four bytes, please"),
+    ],
+)
+def test_a_model_that_takes_a_clip_in_its_own_dtype_alone_fixes_a_dtype_whatever_torch_says(
+    net: str, words: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clip = ("--input", "1x3x4x16x16", "--precision", "fp32", "--out", "out")
+    assert run(f"handmade_nets:{net}", *clip) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("hwbench: ")]
+    assert f" {net}: its forward fixes a dtype, and hwbench proves in double precision (" in line
+    assert words in line
+    assert "write x.to(self.fc.weight.dtype) in place of x.float()" in line
 
 
 @pytest.mark.parametrize(
