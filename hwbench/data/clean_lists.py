@@ -20,6 +20,7 @@ from hwbench.data.listings import DataListing, SplitVideo
 from hwbench.data.media import FileSource
 from hwbench.data.readers.directions import COMMENT, DIRECTIONAL
 from hwbench.data.readers.lists import class_names, listed_video
+from hwbench.data.readers.sides import side_of_word
 from hwbench.data.readers.table import AS_CELLS, listing_of
 from hwbench.errors import InvalidFile, UsageError
 from hwbench.printable import as_cell, is_formula, is_utf8, shown
@@ -88,11 +89,40 @@ def check_own_lists(source: Path, out: Path, *, parts: bool) -> None:
                 "are not fit would be lost; name another place"
             )
     if source.is_dir() and not is_list_file(out) and out.is_dir() and out.samefile(source):
-        named = out.resolve() if out.name in ("", "..") else out
         raise UsageError(
             f"--out: {out} is the folder of the data set, which would be read from these lists from then on; name "
-            f"another one: --out {shlex.quote(f'{named}-clean')}"
+            f"another one: --out {shlex.quote(_beside(out))}"
         )
+
+
+def check_no_class(source: Path, roots: Sequence[Path], out: Path) -> None:
+    """Raises UsageError where a folder that is made for the lists would be a class of the data set, or a side of it.
+
+    Args:
+        source: The folder of the data set.
+        roots: The folders whose folders are its classes: ``source``, or its sides.
+        out: A list file, or a folder.
+    """
+    folder = (out.parent if is_list_file(out) else out).resolve()
+    for root in (*roots, source):
+        whole = root.resolve()
+        if folder == whole or not folder.is_relative_to(whole):
+            continue
+        new = whole / folder.relative_to(whole).parts[0]
+        # Beside sides whose whole names say so, other folders are left out.
+        is_beside = root not in roots and all(side_of_word(one.name) for one in roots) and not side_of_word(new.name)
+        if not (new.exists() or new.name.startswith(".") or is_beside):
+            place = f"{_beside(source)}/{out.name}" if is_list_file(out) else _beside(source)
+            raise UsageError(
+                f"--out: {out} is inside {root}, whose folders are {'classes' if root in roots else 'sides'}; name a "
+                f"folder outside: --out {shlex.quote(place)}"
+            )
+        return
+
+
+def _beside(folder: Path) -> str:
+    """The folder for lists that is advised: beside that of a data set."""
+    return f"{folder.resolve() if folder.name in ('', '..') else folder}-clean"
 
 
 def _place(listing: DataListing, out: Path, ending: str = "") -> str:

@@ -113,6 +113,24 @@ def test_prepare_makes_no_class_of_the_data_that_it_reads(clips, capsys):
     assert sorted(clips.rglob("*")) == before
 
 
+def test_prepare_makes_no_class_of_folders_of_images_and_of_deeper_ones(clips, capsys):
+    assert run(capsys, "prepare", clips, "images", "--frames", "--short-side", "32", "--jobs", "0")[0] == 0
+    for name in ("prepared.json", ".prepared.jsonl"):
+        Path("images", name).unlink()
+    deep = clips / "run" / "monday"
+    deep.mkdir()
+    for video in clips.rglob("*.mp4"):
+        video.rename(deep / video.name) if video.parent.name == "run" else None
+    for source, out, root in (
+        ("images", "images/train/run/small", "images/train"),
+        ("images", "images/train/small", "images/train"),
+        (clips, clips / "run" / "small", clips),
+    ):
+        status, _, err = run(capsys, "prepare", source, out, "--frames", "--jobs", "0")
+        assert (status, f"{out} is inside {root}, whose folders are classes" in err) == (2, True), err
+        assert not Path(out).exists()
+
+
 def test_prepare_says_what_it_used_and_what_it_left_out(clips, capsys):
     (clips / "run" / "bad.mp4").write_text("no video")
     status, out, err = run(capsys, "prepare", clips, "out", "--short-side", "32", "--jobs", "0", "--json")

@@ -469,6 +469,40 @@ def test_lists_do_not_come_into_the_folder_of_the_data_set(
     assert len(result.lists) == 2
 
 
+@pytest.mark.parametrize(
+    ("folders", "typed", "said"),
+    [
+        ("{}", "clips/clean", "is inside .*clips, whose folders are classes; .*: --out '?.*clips-clean'?$"),
+        ("{}", "clips/new/deep/all.csv", "is inside .*clips, whose folders are classes; .*clips-clean/all.csv'?$"),
+        ("{}", "clips/.lists", ""),
+        ("{}", "clips/run/lists", ""),
+        ("{}", "clips/all.txt", ""),
+        ("train/{} val/{}", "clips/train/clean", "is inside .*train, whose folders are classes; .*clips-clean'?$"),
+        ("train/{} val/{}", "clips/val/clean", "is inside .*val, whose folders are classes; name a folder outside"),
+        ("train/{} val/{}", "clips/validation", "is inside .*clips, whose folders are sides; name a folder outside"),
+        ("train/{} val/{}", "clips/clean", ""),
+        ("train_2/{} val_2/{}", "clips/clean", "is inside .*clips, whose folders are sides; name a folder outside"),
+    ],
+)
+def test_lists_make_no_class_and_no_side_of_the_data_set(
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path, folders: str, typed: str, said: str
+) -> None:
+    for number, side in enumerate(folders.split()):
+        for index, label in enumerate(("run", "jump") * 2):
+            make_video(f"clips/{side.format(label)}/{number}{index}.mp4", count=10 + 4 * number + index)
+    clips, before = tmp_path / "clips", sorted(tmp_path.rglob("*"))
+    was = open_listing(workspace, str(clips))
+    request = hwbench.CheckDataRequest(data=str(clips), out=tmp_path / typed, jobs=0)
+    if not said:
+        hwbench.check_data(request, workspace=workspace)
+        assert open_listing(workspace, str(clips)) == was
+        return
+    with pytest.raises(UsageError, match=said) as error:
+        hwbench.check_data(request, workspace=workspace)
+    assert len(str(error.value).splitlines()) == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 class Hearing(hwbench.Listener):
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -128,14 +128,16 @@ def check_data(
         UnknownName: No such data.
         InvalidValue: No such modality.
         InvalidFile: A data set that is not laid out as its reader expects.
-        UsageError: A clean list cannot hold what the data set says, or would replace its own.
+        UsageError: A clean list cannot hold what the data set says, would replace its own, or would come where a
+            class of it may lie.
         WorkspaceError: The workspace or the lists cannot be written.
     """
     from hwbench.data.checking import check_listing
-    from hwbench.data.clean_lists import check_own_lists, check_target, has_parts, numbers_note
+    from hwbench.data.clean_lists import check_no_class, check_own_lists, check_target, has_parts, numbers_note
     from hwbench.data.flow_check import with_flow
     from hwbench.data.flow_stream import FlowStream
     from hwbench.data.listings import open_listing
+    from hwbench.data.readers.folders import ClassFolders
     from hwbench.data.sources import locate
     from hwbench.workspace import Workspace
 
@@ -146,7 +148,10 @@ def check_data(
         stream.require()
     if request.out is not None:
         check_target(listing, request.out)
-        check_own_lists(locate(workspace, request.data)[1], request.out, parts=has_parts(listing))
+        reader, path = locate(workspace, request.data)
+        check_own_lists(path, request.out, parts=has_parts(listing))
+        if isinstance(reader, ClassFolders):
+            check_no_class(path, reader.roots(path), request.out)
         if note := numbers_note(listing, request.out):
             listener.say(note)
     checked = check_listing(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,6 +134,7 @@ def prepare_data(
     from hwbench.data.listings import open_listing
     from hwbench.data.preparing import prepare_data as prepare
     from hwbench.data.readers.folders import ClassFolders
+    from hwbench.data.readers.frames import ImageFolders
     from hwbench.data.reencoding import PrepareSettings, choose_encoder
     from hwbench.data.shards import prepare_shards
     from hwbench.data.sources import locate
@@ -152,8 +153,9 @@ def prepare_data(
         form="frames" if request.frames else "videos",
     )
     listing = open_listing(workspace, request.data)
-    if isinstance(locate(workspace, request.data)[0], ClassFolders):
-        _check_outside(listing, request.out)
+    reader, path = locate(workspace, request.data)
+    if isinstance(reader, ClassFolders | ImageFolders):
+        _check_outside(reader.roots(path), request.out)
     how: dict[str, Any] = {
         "jobs": cores() if request.jobs is None else request.jobs,
         "time_limit_s": parse_duration(request.time_limit),
@@ -194,9 +196,9 @@ def _original_bytes(listing: DataListing) -> int:
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
-def _check_outside(listing: DataListing, out: Path) -> None:
-    """Raises UsageError where what is prepared would become a class of the data set that it is made of."""
-    for folder in sorted({video.listed.path.parent.parent for video in listing.videos}):
+def _check_outside(roots: Sequence[Path], out: Path) -> None:
+    """Raises UsageError where what is prepared would come to a class of the data set; ``roots`` have the classes."""
+    for folder in roots:
         if folder.resolve() in out.resolve().parents:
             raise UsageError(f"{out} is inside {folder}, whose folders are classes; name a folder outside")
 

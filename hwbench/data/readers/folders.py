@@ -55,6 +55,10 @@ class ClassFolders:
         notes = (*_left_out(path, train, val), *without_folder(path))
         return Listing(videos, to_validate, classes, self.directional, notes, fault or more)
 
+    def roots(self, path: Path) -> tuple[Path, ...]:
+        """The folders whose folders are the classes: the path, or its sides."""
+        return tuple(filter(None, sides(path, _is_video)))
+
 
 def sides(path: Path, is_video: Callable[[Path], bool]) -> tuple[Path, Path | None]:
     """The folder with the classes to train on, and that to validate on if the data set has one.

@@ -58,6 +58,10 @@ class ImageFolders:
         others = _videos(val, rates, default) if val else None
         return Listing(videos, others, prepared_classes(path, videos), self.directional, without_folder(path))
 
+    def roots(self, path: Path) -> tuple[Path, ...]:
+        """The folders whose folders are the classes: the path, or its sides."""
+        return tuple(filter(None, sides(path, _holds_images)))
+
 
 def _videos(root: Path, rates: Mapping[Path, Fraction], default: Fraction) -> tuple[ListedVideo, ...]:
     listed: list[ListedVideo] = []
