@@ -19,7 +19,7 @@ from hwbench import lookup
 from hwbench.data.listings import DataListing, SplitVideo
 from hwbench.data.media import FileSource
 from hwbench.data.readers.directions import COMMENT, DIRECTIONAL
-from hwbench.data.readers.lists import class_names, listed_video
+from hwbench.data.readers.lists import class_names, is_number, listed_video
 from hwbench.data.readers.sides import side_of_word
 from hwbench.data.readers.table import AS_CELLS, listing_of
 from hwbench.errors import InvalidFile, UsageError
@@ -222,6 +222,13 @@ def _check_cells(listing: DataListing, out: Path) -> None:
 
 def _check_classes(listing: DataListing, labels: set[str], folder: Path) -> None:
     """Refuses labels whose classes are others when they are read."""
+    numbers = sorted(filter(is_number, labels))
+    if numbers and (names := sorted(labels - {*numbers})):
+        raise UsageError(
+            f"in a list, labels are either all whole numbers or all names; {listing.data} has {numbers[0]!r} and "
+            f"{shown(names[0], 80)}: leave out --out, and train on {listing.data} with --on-error skip, or rename the "
+            f"classes that are numbers, such as c{numbers[0]} for {numbers[0]}"
+        )
     try:
         classes = class_names(labels, folder)
     except InvalidFile as error:

@@ -631,7 +631,11 @@ def test_clean_tables_of_parts_are_read_as_data(
     [
         (("1/a.mp4", "2/a.mp4"), "classes that are numbers begin with 0; those of x are 1, 2: leave out --out"),
         (("200000/a.mp4", "3/a.mp4"), "expected whole numbers from 0 as labels, got 200000: leave out --out"),
-        (("100/a.mp4", "jump/a.mp4"), "labels are either all whole numbers or all names"),
+        (
+            ("10/a.mp4", "2/a.mp4", "B class/a.mp4"),
+            "labels are either all whole numbers or all names; x has '10' and 'B_class': leave out --out, and train on "
+            "x with --on-error skip, or rename the classes that are numbers, such as c10 for 10",
+        ),
         (("open door/a.mp4", "open_door/b.mp4"), "'open door' and 'open_door' are the same in a list"),
         (("run/a\n.mp4", "run/b.mp4"), "a line of a list does not hold the name of"),
         (("run/a\u2028b.mp4",), "a line of a list does not hold the name of"),

@@ -404,7 +404,7 @@ def test_lists_of_folders_with_their_frames_name_their_reader(tmp_path: Path, ro
     [
         ("a.mp4 1\nonlyapath.mp4\n", "list.txt:2"),
         ("a.mp4,1\n", "list.txt:1"),
-        ("a.mp4 1\nb.mp4 jump\n", "all whole numbers or all names"),
+        ("a.mp4 1\nb.mp4 jump\n", "all whole numbers or all names, got 1 and 'jump'; write .* such as c1 for 1$"),
         ("a.mp4 -1\nb.mp4 0\n", "whole numbers from 0"),
         ("a.mp4 99999999999\nb.mp4 0\n", "whole numbers from 0"),
         ("", "found none"),

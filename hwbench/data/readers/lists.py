@@ -193,7 +193,12 @@ def listed_video(folder: Path, line: str) -> ListedVideo | None:
 
 def label_of(text: str) -> str:
     """A whole number without zeros in front, or the name as it is; numbers of 64 bits and more are no labels."""
-    return str(int(text)) if re.fullmatch("-?[0-9]{1,18}", text) else text
+    return str(int(text)) if is_number(text) else text
+
+
+def is_number(label: str) -> bool:
+    """Whether a label is the number of a class and no name."""
+    return re.fullmatch("-?[0-9]{1,18}", label) is not None
 
 
 def fault_of_classes(names: Sequence[object]) -> str:
@@ -211,12 +216,15 @@ def class_names(labels: set[str], path: Path) -> tuple[str, ...]:
     Raises:
         InvalidFile: Numbers and names, or numbers that are no labels; ``path`` is what the message calls the list.
     """
-    numbers = {label for label in labels if re.fullmatch("-?[0-9]{1,18}", label)}
+    numbers = set(filter(is_number, labels))
     if not numbers:
         return tuple(sorted(labels))
     if numbers != labels:
-        other = min(labels - numbers)
-        raise InvalidFile(f"{path}: labels are either all whole numbers or all names, got {min(numbers)} and {other!r}")
+        one, other = min(numbers), min(labels - numbers)
+        raise InvalidFile(
+            f"{path}: labels are either all whole numbers or all names, got {one} and {shown(other, 80)}; write each "
+            f"number as a name, such as c{one} for {one}"
+        )
     if not all(0 <= int(label) < _MOST_CLASSES for label in numbers):
         wrong = max(numbers, key=lambda label: abs(int(label)))
         raise InvalidFile(f"{path}: expected whole numbers from 0 as labels, got {wrong}")
