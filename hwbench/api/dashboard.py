@@ -140,13 +140,14 @@ def dashboard(
         InvalidValue: The port is taken, or the study is kept elsewhere.
         WorkspaceError: The storage of the study cannot be reached.
     """
+    from hwbench.specs.study_name import check_reference
     from hwbench.studies.dashboard import dashboard_server, opened_for_reading
-    from hwbench.studies.settings import check_name
     from hwbench.studies.storage import StudyStorage
     from hwbench.workspace import Workspace
 
-    check_name(request.study)
-    folder = Workspace.at(workspace).studies / request.study
+    studies = Workspace.at(workspace).studies
+    check_reference(request.study, (path.name for path in studies.glob("*/")))
+    folder = studies / request.study
     storage = None if request.storage is None else StudyStorage.parse(request.storage)
     with ExitStack() as resources:
         server = dashboard_server(resources.enter_context(opened_for_reading(folder, storage)), request.port)

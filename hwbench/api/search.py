@@ -261,11 +261,11 @@ def _going_on(
         InvalidValue: The study cannot be called so, its evaluator does not go with the rest of the request, or there
             are no trainings to score by.
     """
-    from hwbench.studies.settings import check_name
+    from hwbench.specs.study_name import check_new_name
     from hwbench.studies.stored_settings import stored_settings
 
     name = request.study or settings.default_study
-    check_name(name)
+    check_new_name(name)
     stored, default = stored_settings(workspace.studies / name, request.study_storage), request.plan.evaluator
     if stored and asked.evaluator in (None, stored.get("evaluator")):
         request = asked

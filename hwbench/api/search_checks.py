@@ -26,11 +26,11 @@ def check_spelling(request: SearchRequest, workspace: Workspace) -> None:
         UnknownName: There is no such evaluator or sampler.
     """
     from hwbench.spaces.begun import is_begun
+    from hwbench.specs.study_name import check_new_name
     from hwbench.studies.evaluators import evaluators
-    from hwbench.studies.settings import check_name
 
     if request.study is not None:
-        check_name(request.study)
+        check_new_name(request.study)
     if request.study == NO_TRAININGS and not is_begun(workspace.studies / NO_TRAININGS):
         raise InvalidValue(
             f"--study {NO_TRAININGS}: --learn-from could not name it, for {NO_TRAININGS} stands for no trainings; "

@@ -12,15 +12,16 @@ from typing import Any, TypeVar
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.printable import printable
 from hwbench.spaces.begun import begun_videos, kept_at
-from hwbench.spaces.resolve import RESULT, load_result
+from hwbench.spaces.resolve import RESULT, finished, load_result
 from hwbench.specs import Precision, Target
+from hwbench.specs.study_name import check_reference
 from hwbench.studies.candidates import Candidate, FurtherLatency
 from hwbench.studies.course import SearchCourse
 from hwbench.studies.front import FrontPoint
 from hwbench.studies.ground_truth import is_truth
 from hwbench.studies.left_out import LeftOut
 from hwbench.studies.race import RaceResult
-from hwbench.studies.settings import Settings, check_name
+from hwbench.studies.settings import Settings
 from hwbench.studies.space_shares import SpaceShare
 from hwbench.units import milliseconds
 from hwbench.workspace import Workspace
@@ -183,7 +184,7 @@ def _space_of(row: Mapping[str, str | None]) -> str:
 
 
 def _read(workspace: Workspace, study: str, options: str) -> StoredResult:
-    check_name(study)
+    check_reference(study, finished(workspace))
     values = load_result(workspace, study, options)
     path = workspace.studies / study / RESULT
     try:

@@ -17,7 +17,7 @@ from hwbench.spaces.families.by_hand import hand_network, is_importable
 from hwbench.spaces.loader import load_space
 from hwbench.spaces.space import StagedSpace
 from hwbench.specs import AUTO, STREAM, Architecture, ModelName, Network
-from hwbench.specs.study_name import check_name
+from hwbench.specs.study_name import check_reference
 from hwbench.units import milliseconds, parse_duration
 from hwbench.workspace import Workspace
 
@@ -81,13 +81,19 @@ def load_result(workspace: Workspace, study: str, options: str = "") -> dict[str
     return result
 
 
+def finished(workspace: Workspace) -> list[str]:
+    """The names of the studies that have a result."""
+    return sorted(path.parent.name for path in workspace.studies.glob(f"*/{RESULT}"))
+
+
 def _no_result(workspace: Workspace, study: str, options: str) -> UnknownName:
     """What is said of a study without a result: how it goes on, or that there is none.
 
     Raises:
         InvalidValue: None of this name can be made.
     """
-    check_name(study)
+    known = finished(workspace)
+    check_reference(study, known)
     folder = workspace.studies / study
     if is_begun(folder):
         return UnknownName(
@@ -95,7 +101,6 @@ def _no_result(workspace: Workspace, study: str, options: str) -> UnknownName:
             "it goes on with the same command, and further options where it had some: "
             f"{going_on(folder, workspace.names('search_spaces'))}"
         )
-    known = sorted(p.parent.name for p in workspace.studies.glob(f"*/{RESULT}"))
     command = " ".join(filter(None, ['hwbench search --budget "12 ms"', options, f"--study {study}"]))
     return UnknownName(f"no finished study {study!r}; {suggest(study, known)}; make one: {command}")
 
@@ -202,7 +207,7 @@ def _member(space: StagedSpace, architecture: Architecture, num_classes: int | N
 
 def _expected(workspace: Workspace, text: str) -> str:
     names = [f"zoo:{name}" for name in workspace.names("zoo")]
-    names += [f"{path.parent.name}:best" for path in Path(workspace.studies).glob(f"*/{RESULT}")]
+    names += [f"{study}:best" for study in finished(workspace)]
     return (
         f"unknown architecture {text!r}: expected a printed key such as x3d-tiny:frames=8,..., STUDY:best, "
         "zoo:NAME, or package.module:function of a model of your own, in the working directory or on PYTHONPATH; "

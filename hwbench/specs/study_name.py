@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from hwbench.errors import InvalidValue
+from hwbench.printable import shown
+from hwbench.registry import suggest
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESERVED = ("zoo",)
@@ -18,10 +21,30 @@ def check_name(study: str) -> None:
     Raises:
         InvalidValue: It cannot be both.
     """
-    if _NAME.fullmatch(study) is None or study in _RESERVED:
-        raise InvalidValue(f"study: expected a name of letters, digits, '.', '_' and '-', got {study!r}")
+    if _NAME.fullmatch(study) is None:
+        raise InvalidValue(
+            "study: expected a name of letters, digits, '.', '_' and '-' that begins with a letter or a digit, got "
+            f"{shown(study, 80)}"
+        )
+    if study in _RESERVED:
+        raise InvalidValue(f"study: expected a name of its own, got {study!r}, which is the first half of {study}:NAME")
     if len(study) > _LONGEST_NAME:
         raise InvalidValue(
-            f"study: expected a name of at most {_LONGEST_NAME} letters, got {len(study)}: {study[:40]}...; "
-            "choose another one with --study"
+            f"study: expected a name of at most {_LONGEST_NAME} letters, got {len(study)}: {study[:40]}..."
         )
+
+
+def check_new_name(study: str) -> None:
+    """As ``check_name``, of a study that a search is to make: another name is given with ``--study``."""
+    try:
+        check_name(study)
+    except InvalidValue as error:
+        raise InvalidValue(f"{error}; choose another one with --study") from None
+
+
+def check_reference(study: str, known: Iterable[str]) -> None:
+    """As ``check_name``, of a study that is to be there; ``known`` are the names of those that are."""
+    try:
+        check_name(study)
+    except InvalidValue as error:
+        raise InvalidValue(f"{error}; {suggest(study, known)}") from None

@@ -151,7 +151,8 @@ OTHERS = [
       for name, fragments in (
           ("zoo:x3d-xx", ("unknown zoo model 'x3d-xx'", "did you mean 'x3d-xs'")),
           ("dune:best", ("no finished study 'dune'", "did you mean 'done'", "hwbench search --budget")),
-          *[(f"{study}:{which}", ("study: expected a name of letters", f"got {study!r}"))
+          (f"{'n' * 300}:best", ("expected a name of at most 230 letters, got 300: nnn", "nnn...; known: done")),
+          *[(f"{study}:{which}", ("study: expected a name of letters", f"got {study!r}; ", "known: done"))
             for study, which in (("my study", "best"), ("a/b", "4ms"), ("../done", "best"), ("", "best"))],
           (f"{STUDY}:worst", ("unknown architecture 'done:worst'", "done:best")),
           ("x3d-tyny:frames=8", ("unknown space 'x3d-tyny'", "did you mean 'x3d-tiny'")),
@@ -236,8 +237,9 @@ OTHERS = [
     ((*BENCH, "--runtime", "torch"), 2, ("is a file for executorch", "zoo:x3d-xs")),
     (("test", PROGRAM), 2, ("model/model.pte: damaged, or another kind of file", "hwbench train ARCHITECTURE")),
     (("test", VIDEOS), 2, ("videos/checkpoint.pt: No such file", "hwbench train ARCHITECTURE")),
-    ((*SEARCH, "--study", "../x"), 2, ("study: expected a name of letters", "'../x'")),
-    ((*SEARCH, "--study", 300 * "n"), 2, ("study: expected a name of at most 230 letters, got 300", "nnn...")),
+    ((*SEARCH, "--study", "../x"), 2, ("study: expected a name of letters", "'../x'; choose another one with --study")),
+    ((*SEARCH, "--study", 300 * "n"), 2, ("a name of at most 230 letters, got 300: nnn", "n...; choose another one")),
+    ((*SEARCH, "--study", "zoo"), 2, ("study: expected a name of its own, got 'zoo'", "choose another one with")),
     ((*SEARCH, "--study", STUDY), 2, ("exists with other settings: budget_ms was 4.2, now 4.0", "--study done-2")),
     # names are looked up before networks are counted, which tells that none is within the budget
     ((*SEARCH, "--budget", "1 us", "--evaluator", "entropie"), 2, ("unknown evaluator", "did you mean 'entropy'")),
