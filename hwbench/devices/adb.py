@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -66,7 +67,7 @@ def open_link(address: Address, environment: Mapping[str, str] = os.environ) -> 
         raise DeviceUnreachable(f"device {name!r}: {error}") from error
     if serial is not None and is_address(serial):
         _warn_of_network(name, serial)
-        _connect_anew(program, name, serial, mend)
+        _attach(program, name, serial, mend)
     chosen = choose(program.settled(serial, wait=started or serial is not None), address, serial, mend)
     link = AdbLink(program, address, chosen.serial, mend)
     link.check()
@@ -84,7 +85,8 @@ def choose(found: tuple[Attached, ...], address: Address, serial: str | None, me
     Args:
         found: What is attached.
         address: The device that is meant.
-        serial: None: any.
+        serial: None: any but a place of the network where nobody answers, which adb lists for as long as its server
+            runs.
         mend: What to do where no device has the serial, in words.
 
     Raises:
@@ -96,18 +98,20 @@ def choose(found: tuple[Attached, ...], address: Address, serial: str | None, me
         others = f"attached: {_listed(found)}" if found else "nothing is attached"
         wrong = f"expected the one with serial {printable(serial)}, {others}; connect it, or {mend}"
     else:
-        meant = list(found)
+        silent = [one for one in found if one.is_silent_place]
+        meant = [one for one in found if one not in silent]
         wrong = (
             "no Android device is attached: connect it with a cable that carries data and switch on USB debugging in "
             "its developer options, then: adb devices. Over the network: "
             + address.mend('host = "ADDRESS" under [adb]', "--adb HOST:PORT")
+            + "".join(f". adb lists {one.serial}: {one.mend}" for one in silent)
         )
     if not meant:
         raise DeviceUnreachable(f"device {name!r}: {wrong}")
     if len(meant) > 1:
         which = address.mend('serial = "SERIAL" under [adb]', "--adb SERIAL")
         raise DeviceUnreachable(
-            f"device {name!r}: {len(meant)} devices are attached: {_listed(found)}; say which it is: {which}, or for "
+            f"device {name!r}: {len(meant)} devices are attached: {_listed(meant)}; say which it is: {which}, or for "
             "once: ANDROID_SERIAL=SERIAL in the environment"
         )
     (one,) = meant
@@ -297,6 +301,18 @@ def _wanted(address: Address, environment: Mapping[str, str]) -> tuple[str | Non
     return wanted, address.mend("another serial under [adb]", "another --adb SERIAL")
 
 
+def _attach(program: AdbProgram, name: str, serial: str, mend: str) -> None:
+    """``_connect_anew``; a place that adb did not list before is taken off its list again where nobody answers.
+
+    adb would list it as offline from then on, beside the device that is meant.
+    """
+    with contextlib.ExitStack() as undone:
+        if all(one.serial != serial for one in program.attached()):
+            undone.callback(program.call, "disconnect", serial)
+        _connect_anew(program, name, serial, mend)
+        undone.pop_all()
+
+
 def _connect_anew(program: AdbProgram, name: str, serial: str, mend: str) -> None:
     # adb says of a device that it lost that it is connected already, and leaves it offline.
     if any(one.serial == serial and not one.ready for one in program.attached()):
@@ -318,7 +334,7 @@ def _warn_of_network(name: str, serial: str) -> None:
         )
 
 
-def _listed(found: tuple[Attached, ...]) -> str:
+def _listed(found: Iterable[Attached]) -> str:
     return ", ".join(map(str, found))
 
 

@@ -108,10 +108,20 @@ class Attached:
         return bool(_WORD.fullmatch(self.serial))
 
     @property
+    def is_silent_place(self) -> bool:
+        """It is a place in the network where nobody answers; there may be no device at all."""
+        return self.way == "tcp" and self.state == "offline"
+
+    @property
     def mend(self) -> str:
         """What to do about its state; empty when it is ready."""
         if self.ready:
             return ""
+        if self.is_silent_place and self.usable_serial:
+            return (
+                "nobody answers there: unlock the device and bring it into this network, or take the place off adb's "
+                f"list: adb disconnect {self.serial}"
+            )
         known = next((state for state in _MEND if self.state.startswith(state)), "")
         return _MEND.get(known, f"its state is {self.state!r}: plug it in again, or: adb reconnect")
 

@@ -14,6 +14,7 @@ from hwbench.devices.adb import open_link
 from hwbench.devices.adb_program import AdbProgram, Attached, attached, checked_word, is_address, is_loopback, place_of
 from hwbench.devices.base import Address
 from hwbench.errors import DeviceUnreachable, InvalidValue
+from hwbench.testing.lab.adb_server import PORT_VARIABLE, AdbServer
 
 needs_adb = pytest.mark.skipif(shutil.which("adb") is None, reason="needs adb: apt-get install adb")
 
@@ -25,6 +26,7 @@ FORBIDDEN = (
     "(no serial number)     no permissions (user in plugdev group; are your udev rules wrong?); "
     "see [http://developer.android.com/tools/device.html] usb:1-1 transport_id:1\n"
 )
+GONE = "10.0.0.7:5555          offline transport_id:2\n"
 
 
 class Server:
@@ -120,6 +122,15 @@ def test_what_is_attached_is_listed_in_all_states(serve):
         (READY + OTHER, r"2 devices are attached: R58K12ABCDE (device, SM_G960F), R58K99ZYXWV (device, SM_G965F); say"),
         (UNAUTHORIZED, "R58K12ABCDE): it has not allowed this computer: unlock it and accept the dialog"),
         (UNAUTHORIZED.replace("unauthorized", "authorizing"), "accept the dialog"),
+        (
+            READY + OTHER + GONE,
+            r"2 devices are attached: R58K12ABCDE (device, SM_G960F), R58K99ZYXWV (device, SM_G965F)",
+        ),
+        (GONE, "no Android device is attached: connect it with a cable that carries data and switch on USB debugging"),
+        (
+            GONE,
+            "adb lists 10.0.0.7:5555: nobody answers there: unlock the device and bring it into this network, or take",
+        ),
         (OFFLINE, "it does not answer: unlock it, plug it in again, or: adb reconnect offline"),
         (FORBIDDEN, "sudo usermod -aG plugdev $USER, log in again"),
         (OFFLINE.replace("offline", "recovery"), "start Android: adb reboot"),
@@ -195,6 +206,33 @@ def test_of_several_the_one_that_is_named_is_taken(serve):
     assert "R58K99ZYXWV went away: device offline" in refusal({"serial": "R58K99ZYXWV"})
     assert "host-serial:R58K99ZYXWV:features" in server.asked
     assert "R58K12ABCDE went away" in refusal(environment={"ANDROID_SERIAL": "R58K12ABCDE"})
+
+
+@needs_adb
+@pytest.mark.parametrize("listing", [READY + GONE, GONE + READY])
+def test_a_place_where_nobody_answers_is_not_taken_for_a_second_device(serve, listing):
+    serve(listing)
+    assert "R58K12ABCDE went away: device offline" in refusal()
+    assert "attached: " in refusal({"serial": "X"})
+
+
+@needs_adb
+def test_a_place_where_nobody_answers_leaves_nothing_in_adbs_list(tmp_path, monkeypatch):
+    monkeypatch.setattr(adb_program, "CALL_S", 1.0)
+    monkeypatch.delenv("ADB_SERVER_SOCKET", raising=False)
+    server = AdbServer(tmp_path / "server")
+    monkeypatch.setenv(PORT_VARIABLE, str(server.port))
+    server.start()
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            port = silent.getsockname()[1]
+            assert f"cannot connect to 127.0.0.1:{port}: no answer" in refusal({"host": "127.0.0.1", "port": port})
+            assert attached() == ()
+            AdbProgram().call("connect", f"127.0.0.1:{port}")  # by somebody else, who may be waiting for it
+            assert f"cannot connect to 127.0.0.1:{port}: no answer" in refusal({"host": "127.0.0.1", "port": port})
+            assert [(one.serial, one.state) for one in attached()] == [(f"127.0.0.1:{port}", "offline")]
+    finally:
+        server.stop()
 
 
 @needs_adb
