@@ -328,6 +328,16 @@ class One(Changing):
 class Nothing(Changing):
     def changed(self, frames):
         return None
+
+
+class Low(Changing):
+    def changed(self, frames):
+        return frames[:, ::2]
+
+
+class Small(Changing):
+    def changed(self, frames):
+        return frames[:, ::2, ::2]
 """
 
 
@@ -546,6 +556,15 @@ def test_a_decoder_whose_frames_are_none(thing, given, tmp_path, monkeypatch):
     offer(monkeypatch, tmp_path, decoders, DECODER, {"odd": thing})
     write_video(tmp_path / "a.mp4", np.zeros((4, 16, 16, 3), np.uint8), fps=4)
     said = rf"^decoder 'odd' of the package plugins: expected 3 uint8 frames \(T, H, W, 3\) of \S*a\.mp4, got {given}$"
+    with get_decoder("odd").open(FileSource(tmp_path / "a.mp4")) as video, pytest.raises(HwbenchError, match=said):
+        video.read((2, 0, 2))
+
+
+@pytest.mark.parametrize(("thing", "given"), [("Low", r"\(3, 8, 24, 3\)"), ("Small", r"\(3, 8, 12, 3\)")])
+def test_a_decoder_whose_frames_are_of_another_size(thing, given, tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, decoders, DECODER, {"odd": thing})
+    write_video(tmp_path / "a.mp4", np.zeros((4, 16, 24, 3), np.uint8), fps=4)
+    said = rf"expected frames of 16 x 24 pixels \(height x width\), upright, of \S*a\.mp4, got uint8 {given}$"
     with get_decoder("odd").open(FileSource(tmp_path / "a.mp4")) as video, pytest.raises(HwbenchError, match=said):
         video.read((2, 0, 2))
 

@@ -49,15 +49,22 @@ class _NamedVideo:
         self._close = contextlib.ExitStack()
 
     def read(self, indices: tuple[int, ...] | range) -> Frames:
-        """Frames by index in the order asked for, repeats allowed: uint8 (T, H, W, 3), RGB."""
+        """Frames by index in the order asked for, repeats allowed: uint8 (T, H, W, 3), RGB.
+
+        H and W are the height and width of ``info``, or the other way round in a video that is stored lying down.
+        """
         with blaming(self._title, on=self._name):
             frames = self._video.read(indices)
+            size = self._video.info.height, self._video.info.width
         if not _are_frames(frames, len(indices)):
-            given = f"{frames.dtype} {frames.shape}" if isinstance(frames, np.ndarray) else shown(frames)
-            raise HwbenchError(
-                f"{self._title}: expected {len(indices)} uint8 frames (T, H, W, 3) of {self._name}, got {given}"
-            )
+            raise self._refused(f"{len(indices)} uint8 frames (T, H, W, 3)", frames)
+        if frames.shape[1:3] not in (size, size[::-1]):
+            raise self._refused(f"frames of {size[0]} x {size[1]} pixels (height x width), upright,", frames)
         return frames
+
+    def _refused(self, expected: str, frames: object) -> HwbenchError:
+        given = f"{frames.dtype} {frames.shape}" if isinstance(frames, np.ndarray) else shown(frames)
+        return HwbenchError(f"{self._title}: expected {expected} of {self._name}, got {given}")
 
     def __enter__(self) -> _NamedVideo:
         with blaming(self._title, on=self._name):
