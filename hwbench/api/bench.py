@@ -122,7 +122,7 @@ def bench(
     """
     from hwbench.devices import load_device, probe_device
     from hwbench.measure.bench import processors_for
-    from hwbench.measure.device_runner import check_runtime
+    from hwbench.measure.carried import check_runtime
     from hwbench.measure.on_device import measure_artifact
     from hwbench.runtimes import get
     from hwbench.specs import Precision

@@ -177,7 +177,7 @@ def engines_for(
         precision: What they must build.
         streaming: Whether they must build streams.
     """
-    from hwbench.measure.device_runner import check_runtime
+    from hwbench.measure.carried import check_runtime
     from hwbench.runtimes import get, names, without_choice
     from hwbench.runtimes.base import version_of
 

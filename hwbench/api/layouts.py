@@ -53,7 +53,7 @@ def fastest_on(
     from hwbench.devices import load_device
     from hwbench.latency import fastest_variant, load_table
     from hwbench.measure.cache import engine_version
-    from hwbench.measure.device_runner import check_runtime
+    from hwbench.measure.carried import check_runtime
     from hwbench.specs import Target
 
     chosen_by_device(device, variant)

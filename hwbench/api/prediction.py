@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -9,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from hwbench import lookup
 from hwbench.api.listener import SILENT, Listener
-from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, NotMeasured, UnknownName
 from hwbench.specs import AUTO, STREAM
 
 if TYPE_CHECKING:
+    from hwbench.devices import Device
     from hwbench.latency import AdditivePredictor, LatencyTable
     from hwbench.measure.builder import Builder
     from hwbench.spaces.sums import SpaceSums
@@ -71,17 +73,20 @@ def tell_left_out(sums: SpaceSums, listener: Listener, of: str = "the space") ->
         listener.say(f"only {sums.coverage:.2%} of {of} is measured; the rest is left out")
 
 
-def installed_target(device: str, runtime: str, threads: int) -> Target:
+def installed_target(place: Device, runtime: str, threads: int) -> Target:
     """The target that this installation measures on; found without loading the engine.
 
     Raises:
         UnknownName: No such runtime.
+        InvalidValue: The runtime is not carried to the device.
         MissingDependency: The engine is not installed.
     """
     from hwbench.measure.cache import building_version
+    from hwbench.measure.carried import check_runtime
     from hwbench.specs import Target
 
-    return Target(device, runtime, building_version(runtime), threads)
+    check_runtime(place, runtime)
+    return Target(place.name, runtime, building_version(runtime), threads)
 
 
 def table_predictor(
@@ -116,19 +121,19 @@ def table_predictor(
     Raises:
         NotMeasured: There is no table; the command that makes it is named.
         InvalidValue: It was taken under emulation, or the other one was and it was not, or ``filling`` is refused by
-            ``check_filling``.
+            ``check_filling``; or there is no table, as the runtime is not carried to the device.
         InvalidFile: It does not validate, or ``classes`` is None and its heads are for several numbers of classes.
     """
     from hwbench.api.occasions import tell_day
-    from hwbench.latency import AdditivePredictor, interpolated, load_table, transferred, with_own_networks
+    from hwbench.latency import AdditivePredictor, interpolated, transferred, with_own_networks
     from hwbench.latency.table_source import TableSource
     from hwbench.spaces import open_space
 
     interpolate, other = filling
     check_filling(interpolate, other, target.device, precision, target.threads)
     source = TableSource.parse(other).of(target, precision) if other else (target, precision)
-    known = load_table(workspace, *source, space, variant, classes)
-    table = load_table(workspace, target, precision, space, variant, classes) if other else known
+    known = _published(workspace, *source, space, variant, classes)
+    table = _published(workspace, target, precision, space, variant, classes) if other else known
     if known.emulated and not table.emulated:
         raise InvalidValue(
             f"--transfer-from: the table of {known.target} was taken under emulation, which says nothing of "
@@ -158,6 +163,22 @@ def table_predictor(
         classes=num_classes,
     )
     return predictor, num_classes
+
+
+def _published(
+    workspace: Workspace, target: Target, precision: Precision, space: str, variant: str, classes: int | None
+) -> LatencyTable:
+    """``load_table``, which names the command that makes a table only where ``profile`` does not refuse it."""
+    from hwbench.devices import load_device
+    from hwbench.latency import load_table
+    from hwbench.measure.carried import check_runtime
+
+    try:
+        return load_table(workspace, target, precision, space, variant, classes)
+    except NotMeasured:
+        with contextlib.suppress(UnknownName):  # tables may lie where no device file does
+            check_runtime(load_device(workspace, target.device), target.runtime)
+        raise
 
 
 def profiled_classes(table: LatencyTable, space: str) -> int:

@@ -215,7 +215,7 @@ def _profile_device(
     variants = parse_variants(request.variants)
     spaces = open_spaces(workspace, request.spaces, request.classes, request.variant).members
     for precision in request.precisions:  # a damaged table is better known now than after an hour
-        target = installed_target(place.name, request.runtime, request.threads)
+        target = installed_target(place, request.runtime, request.threads)
         published_rows(workspace, target, precision, request.variant)
     with (
         MeasurementStore(workspace.store) as store,

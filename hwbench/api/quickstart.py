@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from hwbench.deploy import DeployedModel
     from hwbench.latency import AdditivePredictor
     from hwbench.measure.builder import Builder
+    from hwbench.specs import Target
     from hwbench.studies.search_result import SearchResult
     from hwbench.workspace import Workspace
 
@@ -216,8 +217,13 @@ class _Finding:
 
     def predictor(self) -> tuple[AdditivePredictor, int]:
         """What the table says, and the number of classes."""
-        target = installed_target(self.request.device, RUNTIME, THREADS)
-        return table_predictor(self.workspace, target, INT8, SPACE)
+        return table_predictor(self.workspace, self.target(), INT8, SPACE)
+
+    def target(self) -> Target:
+        """What is measured."""
+        from hwbench.devices import load_device
+
+        return installed_target(load_device(self.workspace, self.request.device), RUNTIME, THREADS)
 
     def budget(self) -> float:
         """``ROOM`` times the predicted latency of the fastest network, rounded up to a tenth of a millisecond."""
@@ -275,7 +281,7 @@ class _Finding:
 
     def study(self, within_ms: float, trainings: tuple[str, ...]) -> str:
         """Name of the study; a study is of one device, one version of the engine and one kind of score."""
-        target = installed_target(self.request.device, RUNTIME, THREADS)
+        target = self.target()
         name = f"quickstart-{within_ms:g}ms-{self.request.seed}-{target.device}-{target.version}"
         return re.sub(r"[^A-Za-z0-9._-]", "-", name) + ("-learned" if trainings else "")
 
@@ -286,8 +292,7 @@ class _Finding:
 
         _tell_step(self.listener, 3, "time the same network in fp32, to compare")
         network = resolve(self.workspace, f"{found.study}:best", found.settings.num_classes)
-        target = installed_target(self.request.device, RUNTIME, THREADS)
-        measure = measuring(self.workspace, target, RUNTIME, self.builder, listener=self.listener)
+        measure = measuring(self.workspace, self.target(), RUNTIME, self.builder, listener=self.listener)
         (measured,) = measure([network.workload(FP32)])
         if measured.outcome is not Outcome.OK:
             raise CheckFailed("the network could not be timed in fp32 (see above); run the command again")

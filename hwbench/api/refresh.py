@@ -47,7 +47,7 @@ def refresh_device(
     from hwbench.api.campaigns import CampaignProgress, place_campaign, say_failures
 
     started = time.monotonic()
-    target = installed_target(place.name, request.runtime, request.threads)
+    target = installed_target(place, request.runtime, request.threads)
     precisions = _published(request, workspace, target)
     with (
         MeasurementStore(workspace.store) as store,

@@ -63,7 +63,8 @@ def search(
 
     Raises:
         InvalidValue: The table was taken under emulation, the study exists with other settings, tables of several
-            devices have heads for different numbers of classes, or an option would change nothing.
+            devices have heads for different numbers of classes, the runtime is not carried to a device, or an option
+            would change nothing.
         InfeasibleBudget: No network is within the budgets; the smallest reachable latency is named, or the nearest
             budgets.
         OverBudget: None of the measured candidates is within the (largest) budget.

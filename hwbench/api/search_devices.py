@@ -113,17 +113,17 @@ def predictors(
         listener: Hears what was filled in.
 
     Raises:
-        InvalidValue: The heads of devices or spaces are for different numbers of classes; or as ``table_predictor``.
+        InvalidValue: The heads of devices or spaces are for different numbers of classes, or the runtime is not carried
+            to a device; or as ``table_predictor``.
         NotMeasured: A device has no table.
         UnknownName: No such device.
     """
     from hwbench.devices import load_device
     from hwbench.specs import Precision
 
-    for device in request.devices:
-        load_device(workspace, device)
+    places = [load_device(workspace, device) for device in request.devices]
     check_donor(workspace, request.transfer_from)
-    targets = [installed_target(device, request.runtime, request.threads) for device in request.devices]
+    targets = [installed_target(place, request.runtime, request.threads) for place in places]
     precision, lacking = Precision.parse(request.precision), request.filled_devices
     known = list[DevicePredictors]()
     classes = dict[str, int]()

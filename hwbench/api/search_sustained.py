@@ -39,7 +39,7 @@ def for_minutes(request: SearchRequest, workspace: Workspace, listener: Listener
 
     for name in request.devices:
         device = load_device(workspace, name)
-        target = installed_target(name, request.runtime, request.threads)
+        target = installed_target(device, request.runtime, request.threads)
         course = sustained_ratio(workspace, device, target, request.precision)
         ratio, low, high = course.ratio
         ratios[name] = round(max(1.0, ratio), 4)

@@ -150,6 +150,7 @@ def validate(
     Raises:
         NotMeasured: The device has no table of the space.
         UnknownName: No such device, space or runtime.
+        InvalidValue: The runtime is not carried to the device.
         DeviceError: The device does not answer.
         CheckFailed: The calibration knows all networks but one, or fewer than two of them could be measured.
     """
@@ -163,9 +164,9 @@ def validate(
     precision = Precision.parse(request.precision)
     variant = STREAM if request.streaming else AUTO
     space = open_space(workspace, request.space, request.classes, variant)
-    load_device(workspace, request.device)
+    place = load_device(workspace, request.device)
     check_donor(workspace, request.transfer_from)
-    target = installed_target(request.device, request.runtime, request.threads)
+    target = installed_target(place, request.runtime, request.threads)
     filling = (request.interpolate, request.transfer_from)
     predictor, num_classes = table_predictor(
         workspace, target, precision, request.space, request.classes, filling=filling, listener=listener,

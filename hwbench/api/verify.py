@@ -172,7 +172,7 @@ def _verify_model(request: VerifyRequest, listener: Listener, workspace: Workspa
     from hwbench.devices import load_device
     from hwbench.measure.bench import open_bench
     from hwbench.measure.cache import engine_version
-    from hwbench.measure.device_runner import check_runtime
+    from hwbench.measure.carried import check_runtime
 
     deployed = _opened(request.model)
     device, manifest = request.device or LOCAL, deployed.manifest

@@ -24,7 +24,8 @@ from hwbench.devices.arithmetic import emulates_half, require_arithmetic
 from hwbench.devices.preflight import turbo_switched
 from hwbench.devices.quota import require_quota
 from hwbench.errors import DeviceBusy, DeviceError, DeviceLost, DeviceUnreachable
-from hwbench.measure.device_runner import Installed, check_runtime, install_runner
+from hwbench.measure.carried import check_runtime
+from hwbench.measure.device_runner import Installed, install_runner
 from hwbench.measure.drift import Undisturbed
 from hwbench.measure.executor_runner import Upstream
 from hwbench.runtimes import protocol

@@ -15,7 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from hwbench.devices import Device, Probe, Transport
-from hwbench.errors import DeviceError, DeviceLost, DeviceUnreachable, HwbenchError, InvalidValue, MissingDependency
+from hwbench.errors import DeviceError, DeviceLost, DeviceUnreachable, HwbenchError, MissingDependency
+from hwbench.measure.carried import check_runtime
 from hwbench.measure.remote_toolchain import (
     BoardTools,
     ask_board,
@@ -24,7 +25,7 @@ from hwbench.measure.remote_toolchain import (
     machine_of,
 )
 from hwbench.room import use
-from hwbench.runtimes import DEFAULT, get, in_words, usable
+from hwbench.runtimes import DEFAULT, get
 from hwbench.runtimes.capabilities import EXECUTOR_RUNNER, NATIVE, NATIVE_BOARD, NATIVE_LOADER, PYTHON, Capabilities
 from hwbench.runtimes.native.cross import install_command
 from hwbench.runtimes.runner_bundle import Kit, engine_version, loader_kit, native_kit, python_kit, sources_kit
@@ -67,24 +68,6 @@ class Installed:
 
 class _Unfit(Exception):
     """This runner does not work there; the text says why."""
-
-
-def check_runtime(device: Device, runtime: str, *, of_file: bool = False) -> None:
-    """Refuses an engine that is not carried to other devices, on one of these; advises another engine, or to export
-    the model for it where a file is given.
-
-    Raises:
-        InvalidValue: Files of that runtime are measured on this machine only.
-    """
-    if device.transport_name == LOCAL or get(runtime).capabilities.remote:
-        return
-    remote = [name for name, known in usable().items() if known.remote]
-    first = DEFAULT if DEFAULT in remote else remote[0]
-    export = f"export the model for it: hwbench export MODEL --runtime {first} --out DIR"
-    raise InvalidValue(
-        f"{runtime} files are measured on this machine only (--device {LOCAL}); device {device.name!r} runs "
-        f"{in_words(remote)} files: {export if of_file else f'--runtime {first}'}"
-    )
 
 
 def install_runner(

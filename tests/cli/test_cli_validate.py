@@ -163,3 +163,25 @@ def test_where_there_is_no_table_heads_of_so_many_classes_are_to_be_measured(wor
         main([*command, "--space", "x3d-tiny", "--classes", "20"])
     said = " ".join(capsys.readouterr().err.split())
     assert "hwbench profile --device local --space x3d-tiny --precision int8 --classes 20" in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "validate --device s9 --precision fp32 --runtime onnx",
+        "validate --transfer-from s9 --precision fp32 --runtime onnx",
+        "search --device s9 --precision int8 --runtime torchscript --budget 60ms",
+        "search --device s9 --precision fp32 --runtime onnx --budget 60ms --sustained",
+        "search --device local,s9 --precision fp32 --runtime onnx --budget 60ms,60ms",
+        "search --transfer-from s9 --precision fp32 --runtime onnx --budget 60ms",
+        "profile --device s9 --precision fp32 --runtime onnx --refresh",
+    ],
+)
+def test_no_table_is_advised_of_an_engine_that_is_not_carried_to_the_device(words, workspace, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(words.split())
+    assert end.value.code == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "files are measured on this machine only (--device local); device 's9' runs executorch or litert" in said
+    assert said.endswith(": --runtime executorch")
+    assert "hwbench profile" not in said
