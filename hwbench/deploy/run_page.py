@@ -68,35 +68,37 @@ def run_page(manifest: Manifest, num_classes: int | None = None) -> str:
         "LOGITS": _one_each_class("logits", manifest, num_classes),
         "ANSWER": _SEVERAL if (manifest.weights.recipe or {}).get("loss") == "bce" else _ONE,
         "LABELS": _labels(manifest.labels),
+        "MANIFEST": MANIFEST,
     }
     if manifest.stream is not None:
         fields |= {**_stream_fields(manifest.stream), "CLIP": _spacing(manifest)}
-        text = _template(_STREAM_PAGE)
+        text = _template(_STREAM_PAGE) + _page_of(manifest.runtime, "stream_page")
     else:
         page = _PAGE if channels == CLIP_CHANNELS else _FLOW_PAGE
-        text = _template(page) + _page_of(manifest.runtime)
+        text = _template(page) + _page_of(manifest.runtime, "run_page")
     return re.sub(r"@([A-Z_]+)@", lambda match: fields.get(match[1], match[0]), text)
 
 
 def check_page(runtime: str) -> None:
-    """Makes sure that there is the text that a runtime adds to the page of its files.
+    """Makes sure that there is the text that a runtime adds to the page of its files, and of its streams.
 
     Raises:
         MissingDependency: There is none; the message names the runtime.
     """
-    _page_of(runtime)
+    for field in ("run_page", "stream_page") if get(runtime).capabilities.streams else ("run_page",):
+        _page_of(runtime, field)
 
 
-def _page_of(runtime: str) -> str:
-    """The text of ``Capabilities.run_page``; errors as ``check_page``."""
-    place = get(runtime).capabilities.run_page
+def _page_of(runtime: str, field: str) -> str:
+    """The text that this field of ``Capabilities`` names; errors as ``check_page``."""
+    place = getattr(get(runtime).capabilities, field)
     try:
         return _template(place)
     except Exception as error:  # the package is imported, and its code raises what it likes
         title = runtimes.origin(runtimes.get(runtime)) or f"runtime {runtime!r}"
         cause = printable(f"{type(error).__name__}: {error}", 300)
         raise MissingDependency(
-            f"{title}: expected package:file as its run_page, a text in a folder with an __init__.py, got {place!r} "
+            f"{title}: expected package:file as its {field}, a text in a folder with an __init__.py, got {place!r} "
             f"({cause})"
         ) from error
 
@@ -119,7 +121,6 @@ def _stream_fields(stream: StreamRecord) -> dict[str, str]:
         "BYTES": str(stream.state_bytes),
         "REMEMBERED": remembered,
         "WINDOW": str(stream.checked_frames),
-        "MANIFEST": MANIFEST,
     }
 
 

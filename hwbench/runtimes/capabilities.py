@@ -78,6 +78,7 @@ class Capabilities:
         holds_weights: Whether a file holds the network. One that does not is working state of the build cache: it is
             no export, and none is taken from a user.
         run_page: Text beside an export that says how to run it, as ``package:file``.
+        stream_page: That text beside an export that is a stream.
     """
 
     packages: tuple[str, ...]
@@ -94,6 +95,7 @@ class Capabilities:
     profiles: bool = True
     holds_weights: bool = True
     run_page: str = "hwbench.runtimes:run.md.in"
+    stream_page: str = "hwbench.runtimes:run-stream.md.in"
 
     @property
     def suffix(self) -> str:

@@ -31,8 +31,9 @@ from hwbench.deploy.run_page import run_page
 from hwbench.deploy.streams import StreamInputs
 from hwbench.deploy.verification import stream_frames
 from hwbench.errors import InvalidValue, MissingDependency, UnknownName, UnsupportedModule, VideoError
+from hwbench.interpreter import python_path
 from hwbench.models import streamed
-from hwbench.runtimes import get
+from hwbench.runtimes import Capabilities, get
 from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.runtimes.executorch.scheme import Scheme
 from hwbench.runtimes.native.build import build_runner
@@ -181,6 +182,27 @@ def test_python_program_of_the_page_prints_an_answer_for_each_frame(
     assert refused.returncode == 1
     assert refused.stderr.endswith("WINDOW: expected a whole number of frames, at least 1, got '0'\n")
     assert "Traceback" not in refused.stderr
+
+
+def test_python_program_of_a_runtime_without_a_page_of_streams_prints_the_same(
+    stream: DeployedModel, film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine_class = type(get("executorch"))
+    bare = replace(engine_class.capabilities, stream_page=Capabilities.stream_page)
+    monkeypatch.setattr(engine_class, "capabilities", bare)
+    page = run_page(stream.manifest)
+    assert not re.search(r"@[A-Z_]+@", page)
+    assert "#include" not in page
+    assert "pip install /path/to/hwbench`" in page
+    (program,) = page_programs(page, "python")
+    (tmp_path / "run.py").write_text(program)
+    monkeypatch.setenv("PYTHONPATH", python_path())
+    words = [sys.executable, "-W", "ignore", "run.py", str(stream.path), str(film)]
+    assert_printed(words, tmp_path, expected_answers(stream, film, 0))
+    assert_printed([*words, str(FRAMES)], tmp_path, expected_answers(stream, film, FRAMES))
+    refused = subprocess.run([*words, "0"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert refused.stderr.endswith("WINDOW: expected a whole number of frames, at least 1, got '0'\n")
 
 
 def test_the_command_of_the_page_takes_each_frame_once(stream: DeployedModel, tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ class ExecuTorch(Runtime):
         remote_runners=(NATIVE, NATIVE_LOADER, NATIVE_BOARD, PYTHON),
         remote_packages=("executorch", "torch", "numpy"),
         run_page="hwbench.runtimes.executorch:run.md.in",
+        stream_page="hwbench.runtimes.executorch:run-stream.md.in",
     )
 
     def __init__(self, quantize: Quantize | None = None) -> None:
