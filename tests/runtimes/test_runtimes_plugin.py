@@ -191,6 +191,13 @@ def test_words_of_a_page_that_are_none_stay(paged: dict[str, str], tmp_path: Pat
     assert re.findall(r"@[A-Z_]+@", done.stdout) == ["@OUR@", *OF_STREAMS]
 
 
+def test_every_word_of_the_shipped_pages_is_listed() -> None:
+    pages = [*(PAGE.parents[2] / "hwbench").rglob("run*.md.in")]
+    words = {word for page in pages for word in re.findall(r"@[A-Z_]+@", page.read_text())}
+    assert {"@FILE@", *OF_STREAMS} <= words
+    assert sorted(words - {*DOCUMENTED}) == []
+
+
 @pytest.mark.parametrize(
     ("name", "place", "cause"),
     [("lost", "paged:RUN.txt", "TypeError: 'paged' is not a package"), ("gone", "words_page:NO.txt", "No such file")],
