@@ -16,7 +16,7 @@ from typing import BinaryIO
 import numpy as np
 
 from hwbench.runtimes.protocol import Options
-from hwbench.runtimes.python_models import Model, ModelFailure, load_engine, load_model
+from hwbench.runtimes.python_models import Model, ModelFailure, check_stream, load_engine, load_model
 
 
 def main() -> int:
@@ -30,6 +30,8 @@ def main() -> int:
     signal.alarm(limit_s)
     try:
         model = load_model(path, Options(check=path, threads=threads))
+        if window:
+            check_stream(model)
         model.run()
     except Exception as error:  # a bad file raises what it likes
         _header(answers, {"error": " ".join(str(error).split())[:500] or type(error).__name__})

@@ -21,8 +21,8 @@ from hwbench.runtimes.python_models import (
     ModelFailure,
     Operation,
     TensorFed,
-    arrays,
     float_array,
+    frames_of,
     middle_mean,
     tensors,
 )
@@ -39,9 +39,8 @@ _TYPES = {_FLOAT: "float32", 5: "float16", 1: "int8"}
 class PteModel(TensorFed):
     """A ``.pte`` file in the ExecuTorch runtime.
 
-    ``hands_on``: It is a stream: what comes out behind the first output are the states for the next frame. They are
-    handed on inside the time of an execution. ``later_frames``: Of a stream, what its input file holds behind the first
-    frame.
+    It is a ``StreamModel``. ``hands_on``: It is a stream: what comes out behind the first output are the states for the
+    next frame. They are handed on inside the time of an execution.
     """
 
     def __init__(self, path: str, options: Options) -> None:
@@ -65,7 +64,7 @@ class PteModel(TensorFed):
 
         shapes = [info.sizes() for info in self._infos]
         if self.hands_on:
-            first, self.later_frames = _frames(shapes[0], self._options.input)
+            first, self.later_frames = frames_of(shapes[0], self._options.input)
             self._inputs = [torch.from_numpy(first), *map(_zeros, self._infos[1:])]
         else:
             self._inputs = tensors(shapes, self._options.input)
@@ -143,23 +142,6 @@ def _zeros(info: Any) -> torch.Tensor:
     import torch
 
     return torch.zeros(*info.sizes(), dtype=getattr(torch, _TYPES[int(info.dtype())]))
-
-
-def _frames(shape: Sequence[int], input_file: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """The first frame for a stream, and all later ones (frames, *shape); none of them where no file is given.
-
-    Raises:
-        ModelFailure: The file holds no whole number of frames.
-    """
-    if not input_file:
-        return arrays([shape], "")[0], np.empty((0, *shape), np.float32)
-    values = np.fromfile(input_file, dtype=np.float32)
-    if not values.size or values.size % int(np.prod(shape)):
-        raise ModelFailure(
-            "load", f"the input needs {4 * int(np.prod(shape))} bytes a frame, the file has {4 * values.size}"
-        )
-    frames = values.reshape(-1, *shape)
-    return frames[0].copy(), frames[1:]
 
 
 def _is_stream(method: Any) -> bool:

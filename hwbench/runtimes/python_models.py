@@ -85,6 +85,38 @@ class Model(Protocol):
         """
 
 
+class StreamModel(Model, Protocol):
+    """A loaded file that may be a stream, as a loader of a runtime with ``streams`` returns it.
+
+    ``run`` of a stream hands the states that came out to the next frame, within the time of the execution.
+
+    Attributes:
+        later_frames: After ``make_inputs``, what ``options.input`` holds behind the first frame: (frames, *input_shape)
+            of float32, none where no file is given or it is no stream. ``frames_of`` reads both.
+    """
+
+    later_frames: npt.NDArray[np.float32]
+
+    def begin_anew(self) -> None:
+        """States as before the first frame: zeros; nothing where the file is no stream."""
+
+
+def check_stream(model: Model) -> None:
+    """Makes sure that a loaded stream has the members of ``StreamModel``.
+
+    Raises:
+        ModelFailure: It lacks one; the message names the loader, and what to write.
+    """
+    missing = [name for name in ("begin_anew", "later_frames") if not hasattr(model, name)]
+    if missing:
+        loader = f"{type(model).__module__}:{type(model).__qualname__}"
+        raise ModelFailure(
+            "load",
+            f"the loader {loader} of its runtime lacks {' and '.join(missing)}, without which no stream begins anew or "
+            "takes several frames; add what hwbench.runtimes.python_models.StreamModel says to it",
+        )
+
+
 class ModelLoader(Protocol):
     """What runs the files of a runtime here; ``Capabilities.loader`` names it. A class of models is one.
 
@@ -172,6 +204,23 @@ def arrays(shapes: Sequence[Sequence[int]], input_file: str) -> list[npt.NDArray
         made.append(uniform(used, count).reshape(shape))
         used += count
     return made
+
+
+def frames_of(shape: Sequence[int], input_file: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """The first frame for a stream, and all later ones (frames, *shape); none of them where no file is given.
+
+    Raises:
+        ModelFailure: The file holds no whole number of frames.
+    """
+    if not input_file:
+        return arrays([shape], "")[0], np.empty((0, *shape), np.float32)
+    values = np.fromfile(input_file, dtype=np.float32)
+    if not values.size or values.size % int(np.prod(shape)):
+        raise ModelFailure(
+            "load", f"the input needs {4 * int(np.prod(shape))} bytes a frame, the file has {4 * values.size}"
+        )
+    frames = values.reshape(-1, *shape)
+    return frames[0].copy(), frames[1:]
 
 
 def tensors(shapes: Sequence[Sequence[int]], input_file: str) -> list[torch.Tensor]:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import nn
 
+from hwbench.deploy.model_process import served
 from hwbench.errors import HwbenchError, InvalidValue, NotCalibrated, UnsupportedModule, WorkspaceError
 from hwbench.measure.cache import engine_version
 from hwbench.models import eager_workload, workload_module
@@ -22,10 +23,13 @@ from hwbench.runtimes import ModuleForm, Runtime, get, of_file
 from hwbench.runtimes.base import loading, single
 from hwbench.runtimes.protocol import Error, Options, Visit, parse_line
 from hwbench.runtimes.runners import check_file, python_runner
-from hwbench.specs import Precision, Workload
+from hwbench.specs import Network, Precision, TensorSpec, Workload
+from hwbench.specs.bottlenecks import x3d_head, x3d_stage, x3d_stem
 
 # Squeeze-excite, taps over time, a product, a sum; odd and unequal sizes, channels that are no multiple of 8.
 BLOCK = "x3d_i4_m12_o4_k3x3x3_se8_swish@1x4x3x7x5"
+# Frames of a clip of the network that is streamed.
+WINDOW = 3
 SMALL = "conv_i3_o4_k1x1x1_relu@1x3x2x4x4/fp32/auto"
 
 
@@ -78,6 +82,26 @@ class RuntimeConformance:
             assert isinstance(caught.value, HwbenchError)
         assert [path.name for path in tmp_path.iterdir()] == [out.name]
 
+    def test_a_stream_hands_its_states_on_and_begins_anew(self, runtime: Runtime, tmp_path: Path) -> None:
+        if not runtime.capabilities.streams:
+            with pytest.raises(UnsupportedModule, match="--runtime"):  # what to type instead
+                runtime.require_streams()
+            return
+        torch.manual_seed(0)
+        workload = _streamed()
+        module, example = workload_module(workload)
+        assert isinstance(example, tuple)
+        artifact = runtime.build(module, example, workload, tmp_path / ("stream" + runtime.capabilities.suffix), [])
+        assert len(artifact.states) in (0, len(example) - 1)
+        frames = torch.randn(2 * WINDOW, *example[0].shape[1:])
+        endless, second = _answers(module, example, frames), _answers(module, example, frames[WINDOW:])
+        largest = float(np.abs(endless).max())  # of logits of random weights, which are small
+        assert np.abs(endless[WINDOW:] - second).max() > 0.1 * largest
+        assert np.abs(_run(artifact.path, frames) - endless).max() < 1e-3 * largest
+        with served(artifact.path, window=WINDOW) as file:
+            anew = np.concatenate(file.answers(frames.numpy()))
+        assert np.abs(anew - np.concatenate([endless[:WINDOW], second])).max() < 1e-3 * largest
+
     def test_a_damaged_file_is_one_clear_error(self, runtime: Runtime, tmp_path: Path) -> None:
         workload = Workload.parse(SMALL)
         whole = tmp_path / ("whole" + runtime.capabilities.suffix)
@@ -120,6 +144,27 @@ def _reference(module: nn.Module, example: torch.Tensor) -> np.ndarray[tuple[int
     with torch.no_grad():
         output: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = module(example).numpy()
     return output
+
+
+def _streamed() -> Workload:
+    """A new frame of a network with taps over time and averages over it."""
+    blocks = [x3d_stem(8)]
+    blocks += x3d_stage(8, depth=1, width=8, expansion=2.0, kernel=((3, 3, 3),), se=0.5, act="swish", stride=2)
+    blocks.append(x3d_head(8, 16, 16, 5))
+    return Network("streamed", tuple(blocks), TensorSpec(1, 3, WINDOW, 16, 16)).causal().frame(Precision.FP32)
+
+
+def _answers(
+    module: nn.Module, example: tuple[torch.Tensor, ...], frames: torch.Tensor
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """The answers of a stream behind each frame, from the states of the example on."""
+    answers, states = [], example[1:]
+    with torch.no_grad():
+        for at in range(len(frames)):
+            answer, *states = module(frames[at : at + 1], *states)
+            answers.append(answer)
+    made: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = torch.cat(answers).numpy()
+    return made
 
 
 def _run(path: Path, example: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:

@@ -134,7 +134,7 @@ def test_the_runtime_of_the_page_passes_the_suite(installed: dict[str, str], tmp
         cwd=tmp_path, env=installed, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
-    assert "5 passed" in done.stdout
+    assert "6 passed" in done.stdout
 
 
 PAGED = """

@@ -1,4 +1,4 @@
-"""A runtime of another package builds streams, whose page is its own."""
+"""A runtime of another package builds streams: its loader is held against ``StreamModel``, and its page is its own."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from written_manifest import GOLDEN
 from hwbench.interpreter import python_path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "extending" / "runtime.md"
-# As ``exported_runtime.py`` of the page, with streams.
+# As ``exported_runtime.py`` of the page, with streams. ``Half`` has what any loader has.
 CODE = """
 import hashlib
 import io
@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from hwbench.runtimes import Capabilities, FileFormat, Runtime
 from hwbench.runtimes.base import arguments_of, hands_on
+from hwbench.runtimes.python_models import TorchModel, frames_of
 from hwbench.specs import Artifact, DelegationReport
 from hwbench.workspace import write_bytes
 
@@ -53,6 +54,52 @@ class Half(Whole):
 class Pageless(Whole):
     name = "pageless"
     capabilities = replace(Whole.capabilities, files=FileFormat(".ptp"), stream_page="streaming_page:NO.txt")
+
+
+class HalfModel(TorchModel):
+    def __init__(self, path, options):
+        import torch
+
+        program = torch.export.load(path)
+        self.example, _ = program.example_inputs
+        super().__init__(program.module(), [tuple(one.shape) for one in self.example], options)
+
+    def make_inputs(self):
+        import torch
+
+        first, self.later = frames_of(self._shapes[0], self._input_file)
+        frame = torch.empty_like(self.example[0])
+        frame.copy_(torch.from_numpy(first))
+        self._inputs = [frame, *map(torch.zeros_like, self.example[1:])]
+
+    def run(self):
+        ns = super().run()
+        if isinstance(self._output, tuple):
+            self._output, *self._inputs[1:] = self._output
+        return ns
+
+
+class WholeModel(HalfModel):
+    def make_inputs(self):
+        super().make_inputs()
+        self.later_frames = self.later
+
+    def begin_anew(self):
+        import torch
+
+        self._inputs[1:] = map(torch.zeros_like, self.example[1:])
+"""
+SUITE = """
+import pytest
+
+from hwbench.runtimes import get
+from hwbench.testing.runtimes import RuntimeConformance
+
+
+class TestWhole(RuntimeConformance):
+    @pytest.fixture
+    def runtime(self):
+        return get("whole")
 """
 # Exports a stream of a small network: what ``export --streaming`` does.
 EXPORT = """
@@ -110,7 +157,24 @@ def installed(tmp_path: Path) -> dict[str, str]:
 
 def run(words: list[str], installed: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", *words]
-    return subprocess.run(command, env=installed, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, env=installed, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+
+
+def test_a_loader_of_streams_passes_the_suite(installed: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "test_whole.py").write_text(SUITE)
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--show-capture=no", "test_whole.py", "-k", "stream_hands"]
+    done = run(words, installed, tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+
+
+def test_export_names_what_the_loader_of_a_stream_lacks(installed: dict[str, str], tmp_path: Path) -> None:
+    done = run(["-c", EXPORT, "half"], installed, tmp_path)
+    assert done.returncode == 5, done.stderr
+    (said,) = done.stdout.splitlines()
+    assert "the loader streaming:HalfModel of its runtime lacks begin_anew and later_frames, without which" in said
+    assert said.endswith("add what hwbench.runtimes.python_models.StreamModel says to it")
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_page_of_a_stream_is_that_of_its_runtime(installed: dict[str, str], tmp_path: Path) -> None:
