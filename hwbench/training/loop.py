@@ -114,8 +114,6 @@ def fit(
         for network in (module, teacher) if recipe.multigrid else ():
             if network is not None:
                 require_shapes(network, channels_of(training), sampling.shapes())
-        if world.size > 1:
-            stack.enter_context(_quietly("Grad strides do not match"))
         if device.type == "cuda":
             stack.enter_context(_quietly("Attempting to run cuBLAS, but there was no current CUDA context"))
         if resources.cuda_graphs:
@@ -157,8 +155,8 @@ def _place(module: nn.Module, device: torch.device) -> None:
 def _quietly(warning: str) -> Iterator[None]:
     """Inside, torch does not warn of what it does right: a warning by its first words.
 
-    The gradient of a depthwise kernel with one channel has two forms of strides. The thread of the backward pass meets
-    the GPU after that of the forward pass. What a graph was recorded on is another stream than that of a step.
+    The thread of the backward pass meets the GPU after that of the forward pass. What a graph was recorded on is
+    another stream than that of a step.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=warning)

@@ -16,8 +16,9 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 
-# The default arguments of its functions hold the group that exists when it is imported, and DistributedDataParallel
-# imports it. A group that is held outlives its end; its threads, if at work when Python ends, abort the process.
+# The default arguments of its functions hold the group that exists when it is imported, and torch imports it in the
+# first step of an optimizer. A group that is held outlives its end; its threads, if at work when Python ends, abort the
+# process.
 import torch.distributed.nn.functional
 
 from hwbench.errors import HwbenchError, InvalidValue
@@ -31,6 +32,8 @@ _TIMEOUT = timedelta(minutes=10)
 _ENDED = "hwbench/ended"
 # Turns of ``leader_first`` by process, and which process has done its part of a turn.
 _TURNS, _DONE = "hwbench/turns/{rank}", "hwbench/turn/{turn}/{rank}"
+# Tensors that go together from process to process: a message each takes longer, and their copy takes memory.
+_BUCKET_BYTES = 32 * 2**20
 # How often one looks whether the others have done their part.
 _LOOK_S = 0.1
 
@@ -73,10 +76,19 @@ class World:
             dist.all_reduce(tensor)
         return tensor
 
+    def sum_each(self, tensors: Sequence[torch.Tensor]) -> None:
+        """The sums of tensors over processes, in place: the same bits for the same tensors."""
+        for together in _buckets(tensors) if self.size > 1 else ():
+            flat = _flat(together)
+            dist.all_reduce(flat)
+            _spread(flat, together)
+
     def copy_leader(self, tensors: Sequence[torch.Tensor]) -> None:
         """Takes over tensors of the leading process, in place."""
-        for tensor in tensors if self.size > 1 else ():
-            dist.broadcast(tensor, src=0)
+        for together in _buckets(tensors) if self.size > 1 else ():
+            flat = _flat(together)
+            dist.broadcast(flat, src=0)
+            _spread(flat, together)
 
     @contextmanager
     def leader_first(self) -> Iterator[None]:
@@ -98,6 +110,28 @@ class World:
         yield
         store.set(done[self.rank], "")
         _wait_for(store, done)
+
+
+def _buckets(tensors: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Tensors in their order, together with those before them of their type and device, up to ``_BUCKET_BYTES``."""
+    buckets: list[list[torch.Tensor]] = []
+    size, kind = 0, None
+    for tensor in tensors:
+        if (tensor.dtype, tensor.device) != kind or size + tensor.nbytes > _BUCKET_BYTES:
+            size, kind = 0, (tensor.dtype, tensor.device)
+            buckets.append([])
+        buckets[-1].append(tensor)
+        size += tensor.nbytes
+    return buckets
+
+
+def _flat(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+
+def _spread(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
+    for tensor, values in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
+        tensor.detach().copy_(values.view(tensor.shape))
 
 
 def _wait_for(store: dist.distributed_c10d.Store, keys: list[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import json
 import math
@@ -11,9 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from hwbench.data import Batch, DecodingFailure, TrainingClips
 from hwbench.errors import CheckFailed, InvalidValue
@@ -95,8 +92,7 @@ class TrainingStep:
         # Reading a number of a GPU waits for all that it was told to do; a CPU has done it already.
         self.waits = device.type == "cuda"
         self._forward: nn.Module = state.module
-        if world.size > 1:
-            self._forward = _parallel(state.module, device)
+        world.copy_leader([*state.module.parameters(), *state.module.buffers()])
         if replayed:
             check_replayable(self.recipe, device, world.size)
             train_mode(state.module, self.recipe)
@@ -121,6 +117,7 @@ class TrainingStep:
             CheckFailed: The loss or a gradient is not a finite number (on a GPU ``check`` says so later).
         """
         position = self.state.position
+        self.world.copy_leader([*self.state.module.buffers()])
         torch.manual_seed(_step_seed(self.recipe.seed, position.step, self.world.rank))
         set_rate(self.state.optimizer, rate)
         self.state.optimizer.zero_grad(set_to_none=True)
@@ -148,21 +145,35 @@ class TrainingStep:
     def _gradients(self, batch: Batch, shared: Shared, rate: float) -> torch.Tensor:
         """Leaves the gradients of the mean loss over all clips of the batch; the mean loss."""
         total = torch.zeros((), device=self.device)
-        parts = self._parts(batch, shared)
-        for number, (x, targets) in enumerate(parts, start=1):
-            with self._together() if number == len(parts) else self._apart():
-                # processes average their gradients, so a share counts by its length
-                share = (len(x) if len(batch) else 0) / shared.clips
-                loss = self._loss(x, targets)
-                total += loss.detach() * share
-                if not self.waits and self.world.size == 1:
-                    self._check("loss", loss.item(), self.state.position.step, rate)
-                scaled = loss if share == 1 == self.world.size else loss * (share * self.world.size)
-                self.state.scaler.scale(scaled).backward()  # type: ignore[no-untyped-call]
+        for x, targets in self._parts(batch, shared):
+            # gradients are added up over processes, so a share counts by its length
+            share = (len(x) if len(batch) else 0) / shared.clips
+            loss = self._loss(x, targets)
+            total += loss.detach() * share
+            if not self.waits and self.world.size == 1:
+                self._check("loss", loss.item(), self.state.position.step, rate)
+            self.state.scaler.scale(loss if share == 1 else loss * share).backward()  # type: ignore[no-untyped-call]
+        self._add_up()
         total = self.world.sum(total)
         if not self.waits and self.world.size > 1:
             self._check("loss", total.item(), self.state.position.step, rate)
         return total
+
+    def _add_up(self) -> None:
+        """Adds up the gradients of all processes; weights that none of them used have none, as in one process.
+
+        Not during the backward pass, as DistributedDataParallel does it: which weights are used may differ from process
+        to process and from step to step, and the exchanges of ``sync_bn`` would meet those of gradients.
+        """
+        if self.world.size == 1:
+            return
+        weights = [weight for weight in self.state.module.parameters() if weight.requires_grad]
+        users = self.world.sum(torch.tensor([int(weight.grad is not None) for weight in weights])).tolist()
+        used = [weight for weight, count in zip(weights, users, strict=True) if count]
+        gradients = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in used]
+        self.world.sum_each(gradients)
+        for weight, gradient in zip(used, gradients, strict=True):
+            weight.grad = gradient
 
     def _loss(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         with self._arithmetic():
@@ -208,15 +219,6 @@ class TrainingStep:
                 stack.enter_context(fast_convolutions())
             yield
 
-    def _together(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def _apart(self) -> contextlib.AbstractContextManager[None]:
-        """Inside, gradients add up here and are not exchanged."""
-        if isinstance(self._forward, DistributedDataParallel):
-            return self._forward.no_sync()
-        return contextlib.nullcontext()
-
     def _check(self, name: str, value: float, step: int, rate: float) -> None:
         # steps whose scaled gradient overflows are left out by the scaler, which then scales less
         if math.isfinite(value) or (name == "gradient" and self.state.scaler.is_enabled()):
@@ -241,31 +243,6 @@ def require_half(device: torch.device) -> None:
     except RuntimeError as error:
         line = (str(error).strip().splitlines() or [""])[0][:120]
         raise InvalidValue(f"precision: fp16 does not run on {device.type} here ({line}); use bf16 or fp32") from None
-
-
-def _parallel(module: nn.Module, device: torch.device) -> DistributedDataParallel:
-    if device.type == "cuda":
-        return DistributedDataParallel(module, device_ids=[torch.cuda.current_device()])
-    parallel = DistributedDataParallel(module)
-    parallel.register_comm_hook(None, lambda _, bucket: _mean_by_rank(bucket.buffer()))
-    return parallel
-
-
-def _mean_by_rank(own: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-    """The mean of a bucket of gradients over processes, added up by rank: the same bits whatever else it holds.
-
-    torch groups gradients by their arrival in the first step of a process, so a run that goes on has other groups.
-    """
-    others = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-    future = dist.all_gather(others, own, async_op=True).get_future()
-    return future.then(functools.partial(_mean, others))
-
-
-def _mean(others: list[torch.Tensor], _: object) -> torch.Tensor:
-    total = others[0]
-    for other in others[1:]:
-        total += other
-    return total.div_(len(others))
 
 
 def _step_seed(seed: int, step: int, rank: int) -> int:

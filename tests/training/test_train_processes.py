@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from test_train_loop import Stop, stop_at
 from tiny import data
-from tiny_processes import run
+from tiny_processes import Partial, run
 
 import hwbench
 from hwbench.api.train import TrainRequest
@@ -140,6 +140,39 @@ def test_two_processes_train_as_one(folders: dict[str, Path]) -> None:
     assert sorted(p.name for p in folders["two"].iterdir()) == [
         "follower", "metrics.jsonl", "resume-step.pt", "resume.pt", "trained.pt",
     ]  # fmt: skip
+
+
+# The gradient is not scaled down, and steps are small: what rounds in another way stays small.
+EVEN = {"optimizer": "sgd", "learning_rate": 0.01, "clip_grad_norm": 1e3, "batch_size": 4, "epochs": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [{}, {"accumulate": 2}, {"gradient_checkpointing": True}], ids=str)
+def test_weights_without_gradients_are_those_of_one_process(
+    data_root: Path, tmp_path: Path, how: dict[str, object]
+) -> None:
+    options = json.dumps({**EVEN, "network": "partial", "weight_decay": 0.5, **how})
+    with contextlib.redirect_stdout(io.StringIO()):
+        run(ALONE, data_root, tmp_path / "one", options)
+    _, talk = whole(data_root, tmp_path / "two", options)
+    assert "Warning" not in talk
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-4)
+    one, two = (torch.load(tmp_path / name / "trained.pt", weights_only=True) for name in ("one", "two"))
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, atol=1e-4, rtol=1e-3)
+    untrained = Partial().state_dict()
+    assert torch.equal(two["pooler.weight"], untrained["pooler.weight"])  # not even decayed
+    assert not torch.equal(two["branch.weight"], untrained["branch.weight"])
+
+
+@pytest.mark.slow
+def test_processes_may_use_different_weights_in_a_step(data_root: Path, tmp_path: Path) -> None:
+    told, _ = whole(data_root, tmp_path / "two", json.dumps({**EVEN, "network": "in-turns"}))
+    assert len(set(told)) == 6
+    assert losses(tmp_path / "two")[0] < 3
+    two = torch.load(tmp_path / "two" / "trained.pt", weights_only=True)
+    untrained = Partial().state_dict()
+    assert [name for name in untrained if torch.equal(two[name], untrained[name])] == ["pooler.weight", "pooler.bias"]
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from tiny import RECIPE, Tiny, data
+from torch import nn
 
 import hwbench.training.state
 from hwbench.errors import HwbenchError
@@ -24,6 +25,32 @@ def network() -> Tiny:
     return module
 
 
+class Partial(Tiny):
+    """Has weights that no pass uses, and some that every second pass uses; of two processes both, or in turns."""
+
+    def __init__(self, passes: int = 0) -> None:
+        super().__init__()
+        self.layers[8].p = 0.0
+        self.pooler = nn.Linear(8, 8)
+        self.branch = nn.Conv3d(8, 8, 1)
+        self.passes = passes
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.passes += self.training
+        x = self.layers[:3](x)
+        if self.passes % 2:
+            x = x + self.branch(x)
+        return self.layers[3:](x)
+
+
+# By the name in the options, for a process of some rank.
+NETWORKS: dict[str, Callable[[int], Tiny]] = {
+    "tiny": lambda rank: network(),
+    "partial": lambda rank: Partial(),
+    "in-turns": Partial,
+}
+
+
 def recipe(options: str) -> Recipe:
     """That of the tests with some fields replaced, which come as JSON."""
     return replace(RECIPE, **{"batch_size": 6, "sync_bn": True, **json.loads(options)})
@@ -37,11 +64,12 @@ def tell(at: TrainingProgress) -> None:
 def run(
     world: World, root: Path, folder: Path, options: str, progress: Callable[[TrainingProgress], None] = tell
 ) -> None:
-    """Trains, and stores the weights in the first process."""
-    module = network()
+    """Trains ``network`` of the options, and stores the weights in the first process."""
+    words = json.loads(options)
+    module = NETWORKS[words.pop("network", "tiny")](world.rank)
     resources = Resources("cpu", 1, 0)
     training, validation = data(root)
-    how = recipe(options)
+    how = recipe(json.dumps(words))
     fit(module, training, validation, how, run_dir=folder, resources=resources, world=world, progress=progress)
     if world.leads:
         torch.save(module.state_dict(), folder / "trained.pt")
