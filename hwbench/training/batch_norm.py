@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -15,7 +16,32 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from hwbench.training.processes import World
 
 
-class SyncedBatchNorm(_BatchNorm):
+class _Synced(_BatchNorm):
+    """A layer over the batches of all processes, which can leave out that of its own.
+
+    Attributes:
+        counted: Whether batches enter the statistics. One that does not is normalised by the running ones.
+    """
+
+    counted = True
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """(N, C, ...) -> the same shape."""
+        if self.counted or not self.training:
+            normed: torch.Tensor = super().forward(input)
+            return normed
+        # An empty batch takes part in all exchanges of both passes; in float32, as the statistics of the others are.
+        empty = super().forward(input[:0].float()).sum().to(input.dtype)
+        return self._by_running(input) + empty
+
+    def _by_running(self, input: torch.Tensor) -> torch.Tensor:
+        if self.running_mean is None or self.running_var is None:
+            return input
+        # copies: the next batch changes the statistics before the backward pass is through
+        return F.batch_norm(input, self.running_mean.clone(), self.running_var.clone(), eps=self.eps)
+
+
+class _SyncedOnCpu(_BatchNorm):
     """Batch normalisation over the batches of all processes, on CPUs; ``nn.SyncBatchNorm`` knows GPUs alone."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -29,7 +55,7 @@ class SyncedBatchNorm(_BatchNorm):
         mean = _SumOverProcesses.apply(x.sum(axes)) / count
         centred = x - mean.view(shape)
         variance = _SumOverProcesses.apply(centred.square().sum(axes)) / count
-        self._follow(mean.detach(), (variance * count / (count - 1)).detach())
+        self._follow(mean.detach(), (variance * count / (count - 1).clamp_min(1)).detach())
         normed = centred * (variance + self.eps).rsqrt().view(shape)
         if self.weight is not None:
             normed = normed * self.weight.view(shape) + self.bias.view(shape)
@@ -47,6 +73,14 @@ class SyncedBatchNorm(_BatchNorm):
         momentum = 1 / self.num_batches_tracked.item() if self.momentum is None else self.momentum
         self.running_mean.lerp_(mean, momentum)
         self.running_var.lerp_(variance, momentum)
+
+
+class SyncedBatchNorm(_Synced, _SyncedOnCpu):
+    """Over all processes on CPUs."""
+
+
+class SyncedBatchNormOnGpu(_Synced, nn.SyncBatchNorm):
+    """Over all processes on GPUs."""
 
 
 class _SumOverProcesses(torch.autograd.Function):
@@ -67,15 +101,46 @@ class _SumOverProcesses(torch.autograd.Function):
 def synchronise(module: nn.Module) -> None:
     """Exchanges the batch normalisations inside a module for those over all processes; weights and names stay."""
     for name, child in module.named_children():
-        if isinstance(child, _BatchNorm) and not isinstance(child, nn.SyncBatchNorm | SyncedBatchNorm):
+        if isinstance(child, _BatchNorm) and not isinstance(child, _Synced):
             setattr(module, name, _synced(child))
         else:
             synchronise(child)
 
 
+def is_synchronised(module: nn.Module) -> bool:
+    """Whether a layer waits for those of the other processes in each pass."""
+    return any(isinstance(layer, _Synced | nn.SyncBatchNorm) for layer in module.modules())
+
+
+@contextmanager
+def uncounted(module: nn.Module) -> Iterator[None]:
+    """Inside, forward and backward passes leave no trace in what layers keep of their inputs.
+
+    Synchronised layers take part in the exchanges with nothing of their own and follow the other processes; all other
+    buffers are put back.
+    """
+    synced = [layer for layer in module.modules() if isinstance(layer, _Synced)]
+    before = [
+        (part, name, buffer, buffer.clone())
+        for part in module.modules()
+        if not isinstance(part, _Synced | nn.SyncBatchNorm)
+        for name, buffer in part.named_buffers(recurse=False)
+    ]
+    for layer in synced:
+        layer.counted = False
+    try:
+        yield
+    finally:
+        for layer in synced:
+            layer.counted = True
+        with torch.no_grad():
+            for part, name, buffer, value in before:
+                setattr(part, name, buffer.copy_(value))  # a network may have put another in its place
+
+
 def _synced(layer: _BatchNorm) -> _BatchNorm:
     on_gpu = any(tensor.is_cuda for tensor in layer.state_dict().values())
-    kind = nn.SyncBatchNorm if on_gpu else SyncedBatchNorm
+    kind = SyncedBatchNormOnGpu if on_gpu else SyncedBatchNorm
     synced: _BatchNorm = kind(layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats)
     synced.weight, synced.bias = layer.weight, layer.bias
     synced.running_mean, synced.running_var = layer.running_mean, layer.running_var

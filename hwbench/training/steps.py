@@ -14,6 +14,7 @@ from torch import nn
 
 from hwbench.data import Batch, DecodingFailure, TrainingClips
 from hwbench.errors import CheckFailed, InvalidValue
+from hwbench.training.batch_norm import is_synchronised, uncounted
 from hwbench.training.convolutions import fast_convolutions, padded_convolutions
 from hwbench.training.losses import check_targets, classification_loss, distillation_loss
 from hwbench.training.mixing import Mixing
@@ -92,6 +93,7 @@ class TrainingStep:
         # Reading a number of a GPU waits for all that it was told to do; a CPU has done it already.
         self.waits = device.type == "cuda"
         self._forward: nn.Module = state.module
+        self._synchronised = world.size > 1 and is_synchronised(state.module)
         world.copy_leader([*state.module.parameters(), *state.module.buffers()])
         if replayed:
             check_replayable(self.recipe, device, world.size)
@@ -145,9 +147,11 @@ class TrainingStep:
     def _gradients(self, batch: Batch, shared: Shared, rate: float) -> torch.Tensor:
         """Leaves the gradients of the mean loss over all clips of the batch; the mean loss."""
         total = torch.zeros((), device=self.device)
+        if not len(batch):
+            self._take_part()
         for x, targets in self._parts(batch, shared):
             # gradients are added up over processes, so a share counts by its length
-            share = (len(x) if len(batch) else 0) / shared.clips
+            share = len(x) / shared.clips
             loss = self._loss(x, targets)
             total += loss.detach() * share
             if not self.waits and self.world.size == 1:
@@ -158,6 +162,15 @@ class TrainingStep:
         if not self.waits and self.world.size > 1:
             self._check("loss", total.item(), self.state.position.step, rate)
         return total
+
+    def _take_part(self) -> None:
+        """What stands for a batch where nothing was read; neither gradients nor statistics have anything of it."""
+        self.state.scaler.scale(torch.zeros((), device=self.device))  # learns its first scale from what it is given
+        if self._synchronised:
+            # layers of the other processes wait for those of this one, in both passes
+            with uncounted(self.state.module), self._arithmetic():
+                self._forward(self._grey(1).to(self.device, memory_format=self.layout)).float().sum().backward()
+            self.state.optimizer.zero_grad(set_to_none=True)
 
     def _add_up(self) -> None:
         """Adds up the gradients of all processes; weights that none of them used have none, as in one process.
@@ -189,18 +202,15 @@ class TrainingStep:
     def _parts(self, batch: Batch, shared: Shared) -> Sequence[tuple[torch.Tensor, torch.Tensor]]:
         """Clips and targets of the batch on the device, mixed, in as many parts as the recipe accumulates."""
         check_targets(batch.labels, self.recipe)
-        clips, labels = (batch.clips, batch.labels) if len(batch) else self._blank()
-        clips = clips.to(self.device, memory_format=self.layout, non_blocking=True)
-        targets = labels.to(self.device, non_blocking=True)
+        if not len(batch):
+            return []
+        clips = batch.clips.to(self.device, memory_format=self.layout, non_blocking=True)
+        targets = batch.labels.to(self.device, non_blocking=True)
         if self.mixing:
             clips, targets = self.mixing(clips, targets)
         # statistics of all processes are taken together, so each of them has as many parts
-        count = min(self.recipe.accumulate, shared.fewest if self.recipe.sync_bn else len(clips))
+        count = min(self.recipe.accumulate, shared.fewest if self._synchronised else len(clips))
         return list(zip(clips.tensor_split(count), targets.tensor_split(count), strict=True))
-
-    def _blank(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """One grey clip, which counts for nothing: the other processes wait for this one's gradients."""
-        return self._grey(1), torch.zeros(1).long()
 
     def _grey(self, count: int) -> torch.Tensor:
         """Clips of the size that is trained on."""

@@ -5,6 +5,7 @@ import functools
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -173,6 +174,42 @@ def test_processes_may_use_different_weights_in_a_step(data_root: Path, tmp_path
     two = torch.load(tmp_path / "two" / "trained.pt", weights_only=True)
     untrained = Partial().state_dict()
     assert [name for name in untrained if torch.equal(two[name], untrained[name])] == ["pooler.weight", "pooler.bias"]
+
+
+@pytest.fixture(scope="module")
+def damaged(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data set with a damaged video: all that the first process has to read in the first step of two clips."""
+    training, _ = data(data_root)
+    video = training.videos.paths[shuffled(len(training), 2, seed=training.seed, epoch=0)[0][0]]
+    root = tmp_path_factory.mktemp("damaged")
+    shutil.copytree(data_root, root, dirs_exist_ok=True)
+    (root / video.relative_to(data_root)).write_bytes(b"no video")
+    return root
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "how", [{"sync_bn": True}, {"sync_bn": True, "gradient_checkpointing": True},
+            {"sync_bn": False, "precision": "fp16"}], ids=str,
+)  # fmt: skip
+def test_a_process_that_read_nothing_counts_for_nothing(damaged: Path, tmp_path: Path, how: dict[str, object]) -> None:
+    options = json.dumps({**EVEN, "network": "counting", "batch_size": 2, "on_error": "skip", **how})
+    with contextlib.redirect_stdout(io.StringIO()):
+        run(ALONE, damaged, tmp_path / "one", options)
+    whole(damaged, tmp_path / "two", options)
+    alone, together = losses(tmp_path / "one"), losses(tmp_path / "two")
+    assert len(alone) == len(together) == 12
+    assert epochs(tmp_path / "two")[0]["lost_samples"] == 1
+    one, two = (torch.load(tmp_path / name / "trained.pt", weights_only=True) for name in ("one", "two"))
+    # the first process alone tells what is stored
+    assert two["layers.2.seen"] == 11
+    assert two["layers.4.num_batches_tracked"] == (12 if how["sync_bn"] else 11)
+    # the clip that was read is a batch of its own
+    assert together[0] == pytest.approx(alone[0], abs=1e-4 if "precision" not in how else 1e-2)
+    if how["sync_bn"]:
+        assert together == pytest.approx(alone, abs=1e-4)
+        for name in ("layers.4.running_mean", "layers.4.running_var", "layers.9.weight"):
+            torch.testing.assert_close(two[name], one[name], atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.long

@@ -12,6 +12,7 @@ from tiny import RECIPE, Tiny, data
 from torch import nn
 
 import hwbench.training.state
+from hwbench.data import FailurePolicy
 from hwbench.errors import HwbenchError
 from hwbench.torchrun import SaidElsewhere, leads
 from hwbench.training import Recipe, Resources, TrainingProgress, fit
@@ -43,11 +44,34 @@ class Partial(Tiny):
         return self.layers[3:](x)
 
 
+class Counting(nn.ReLU):
+    """Keeps something of its batches that is no batch normalisation's."""
+
+    seen: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.tensor(0))
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.seen = self.seen + 1
+        return super().forward(input)
+
+
+def counting() -> Tiny:
+    """A network with such a layer."""
+    module = network()
+    module.layers[2] = Counting()
+    return module
+
+
 # By the name in the options, for a process of some rank.
 NETWORKS: dict[str, Callable[[int], Tiny]] = {
     "tiny": lambda rank: network(),
     "partial": lambda rank: Partial(),
     "in-turns": Partial,
+    "counting": lambda rank: counting(),
 }
 
 
@@ -68,7 +92,7 @@ def run(
     words = json.loads(options)
     module = NETWORKS[words.pop("network", "tiny")](world.rank)
     resources = Resources("cpu", 1, 0)
-    training, validation = data(root)
+    training, validation = data(root, FailurePolicy(words.pop("on_error", "raise")))
     how = recipe(json.dumps(words))
     fit(module, training, validation, how, run_dir=folder, resources=resources, world=world, progress=progress)
     if world.leads:
