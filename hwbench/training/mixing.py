@@ -18,7 +18,8 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 class Mixing:
     """Mixes each clip of a batch with the one before it: clips (N, 3, T, H, W) and targets -> clips and (N, C).
 
-    One draw holds for a whole batch. CutMix cuts the same box out of every frame.
+    One draw holds for a whole batch, of several processes for the share of one: each draws its own and mixes the clips
+    that it has, so their losses are not those of one process. CutMix cuts the same box out of every frame.
     """
 
     def __init__(self, recipe: Recipe, classes: int) -> None:
