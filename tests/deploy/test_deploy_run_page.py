@@ -148,6 +148,22 @@ def test_the_command_takes_frames_as_far_apart_as_the_page_says(int8: DeployedMo
     assert frames_of_page(spaced(int8, ClipSpec(4, stride=4)), tmp_path, 16 * 16 * 3) == each[:16:4]
 
 
+def test_the_command_holds_the_last_frame_of_a_short_video_where_the_page_says_so(
+    int8: DeployedModel, tmp_path: Path
+) -> None:
+    if not shutil.which("ffmpeg"):
+        pytest.skip("no ffmpeg: apt-get install ffmpeg")
+    page = spaced(int8, ClipSpec(4, stride=8))
+    (held,) = re.findall(r"^`(,tpad=[^`]+)`", page, re.MULTILINE)
+    (taken,) = re.findall(r'-vf "[^"]+', page)
+    few = frames_of_page(page, tmp_path, 16 * 16 * 3)
+    for name in ("clip.rgb", "video.mp4"):
+        (tmp_path / name).unlink()
+    frames = frames_of_page(page.replace(taken, taken + held), tmp_path, 16 * 16 * 3)
+    assert len(few) == 3
+    assert frames == [*few, few[-1]]
+
+
 def test_the_command_takes_each_frame_once_of_a_video_that_is_not_even(int8: DeployedModel, tmp_path: Path) -> None:
     if not shutil.which("ffmpeg"):
         pytest.skip("no ffmpeg: apt-get install ffmpeg")
