@@ -233,7 +233,8 @@ def _reclaim(study: Study, num_choices: int, fits: Callable[[dict[str, Any]], bo
     trials = study.get_trials(deepcopy=False)
     waiting = [t for t in trials if t.state is TrialState.WAITING and FIXED_PARAMS in t.system_attrs]
     queued = [t.system_attrs[FIXED_PARAMS] for t in waiting]
-    settled = [t.params for t in finished_trials(study)]
+    # A trial that was queued with some choices has others beside them when it is finished.
+    settled = [choices for t in finished_trials(study) for choices in (t.params, t.system_attrs.get(FIXED_PARAMS))]
     interrupted: list[dict[str, Any]] = []
     for trial in trials:
         chosen = trial.params if len(trial.params) == num_choices else trial.system_attrs.get(FIXED_PARAMS)

@@ -232,8 +232,23 @@ class Search:
             yield study
 
     def _fits(self, choices: dict[str, Any]) -> bool:
-        """Whether a network is within the budget by the tables of today."""
-        return self.feasible.space.of_params(choices) in self.feasible
+        """Whether a network is within the budget by the tables of today.
+
+        Where a trial is queued with some choices, the sampler makes the others; none runs with a value that its choice
+        does not have.
+        """
+        values = self.feasible.space.values
+        if any(value not in values[name] for name, value in choices.items() if name in values):
+            return False
+        network = self._queued_network(choices)
+        return network is None or network in self.feasible
+
+    def _queued_network(self, choices: Mapping[str, Any]) -> Architecture | None:
+        """The network of what a trial is queued with; None where that leaves choices to the sampler."""
+        values = self.feasible.space.values
+        if values.keys() - choices.keys():
+            return None
+        return self.feasible.space.of_params({name: choices[name] for name in values})
 
     def _keep_texts(self, folder: Path) -> None:
         """Keeps what stands beside the settings, once these are kept; a file that was lost is written again."""
@@ -290,10 +305,11 @@ class Search:
         for architecture in architectures:
             study.enqueue_trial(self.feasible.space.params(architecture))
 
-    def _queued(self, study: Study) -> list[Architecture]:
-        """The networks that are tried next, in order."""
-        waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-        return [self.feasible.space.of_params(trial.system_attrs[QUEUED]) for trial in waiting]
+    def _queued(self, study: Study, trials: int) -> list[Architecture]:
+        """The networks of the next trials that are queued with all their choices, in order."""
+        waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))[: max(trials, 0)]
+        networks = [self._queued_network(trial.system_attrs.get(QUEUED, {})) for trial in waiting]
+        return [network for network in networks if network is not None]
 
     def _run_trials(self, study: Study, setup: EvaluatorSetup, total: int) -> None:
         done, known = len(finished_trials(study)), self.earlier.scores if self.earlier else {}
@@ -301,7 +317,7 @@ class Search:
         if clock is not None and not clock.has_room():
             total = min(total, done)  # no worker starts for nothing
         left = total - done
-        fresh = left - sum(one.key in known for one in self._queued(study)[: max(left, 0)])
+        fresh = left - sum(one.key in known for one in self._queued(study, left))
         fresh = min(fresh, round(self.feasible.count) - self._seen(study))
         if fresh > 0:
             check_data(study, self.settings, self.name, done)

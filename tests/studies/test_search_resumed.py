@@ -453,6 +453,43 @@ def test_a_study_that_goes_on_with_newer_rows_tries_the_optima_of_today(optima, 
     assert grown[1].score == max(one.score for one in fresh)
 
 
+def queue(search, *several):
+    """Queues trials as a user does with Optuna."""
+    folder, num_choices = search.workspace.studies / search.name, len(search.feasible.space.choices)
+    with open_study(folder, search.settings, None, num_choices, search.storage) as study:
+        for choices in several:
+            study.enqueue_trial(choices)
+
+
+def test_a_trial_that_is_queued_with_some_of_its_choices_is_completed_and_run_once(optima):
+    begun = optima()
+    begun.run(trials=2, measure=1)
+    queue(begun, {"s1.depth": "2"}, {"s1.depth": "3"})
+    with pytest.raises(KeyboardInterrupt):  # the second one waits, and is queued again behind the first
+        replace(optima(), watch=Stop(1)).run(trials=4, measure=1)
+    for trials in (4, 5, 6):
+        result = optima().run(trials=trials, measure=1)
+        assert [one.architecture.split("s1.depth=")[1][0] for one in result.history[2:4]] == ["2", "3"]
+        assert all(within(optima(), one) for one in result.history)
+        assert len({one.architecture for one in result.history}) == result.trials == trials
+    asked = [trial.system_attrs.get("fixed_params") for trial in stored_trials(optima()) if trial.state.is_finished()]
+    assert asked.count({"s1.depth": "3"}) == 2  # the one that waited, and its copy
+
+
+@pytest.mark.parametrize("choices", [{"s1.depth": "77"}, {"s1.depth": 2}, {}], ids=["not offered", "no text", "all"])
+def test_a_trial_that_is_queued_with_a_value_that_its_choice_does_not_have_is_closed(make_search, choices):
+    def search():
+        return make_search(evaluator="deep-and-slow", sampler="thompson")
+
+    begun = search()
+    network = Architecture.parse(begun.run(trials=2, measure=1).history[0].architecture)
+    queue(begun, choices or begun.feasible.space.params(network) | {"s1.depth": 2})
+    for trials in (3, 4):
+        assert search().run(trials=trials, measure=1).trials == trials
+    states = [trial.state for trial in stored_trials(search())]
+    assert states == [TrialState.COMPLETE] * 2 + [TrialState.FAIL] + [TrialState.COMPLETE] * 2
+
+
 def stored_trials(search):
     """The trials as they are stored; nothing is written."""
     folder = search.workspace.studies / search.name
