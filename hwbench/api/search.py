@@ -14,7 +14,7 @@ from hwbench.api.learning import coming_with, learn_from
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.prediction import measuring
 from hwbench.api.score_plan import LEARNED, NO_PRUNER, WITH_DATA, WITHOUT_DATA, going_on, racing_as_asked
-from hwbench.api.search_checks import check_clips, check_modality, check_names, check_spelling
+from hwbench.api.search_checks import check_clips, check_modality, check_names, check_runtime, check_spelling
 from hwbench.api.search_devices import device_budgets, front_within, predictors, with_rows_of_study
 from hwbench.api.search_effects import check_effects
 from hwbench.api.search_request import SUPERNET, SearchRequest
@@ -72,19 +72,15 @@ def search(
         UnknownName: No such space, device, evaluator, sampler or study to learn from.
         UnsupportedModule: The runtime does not build the precision, or streams.
     """
-    from hwbench.runtimes import get
     from hwbench.spaces import open_spaces, spaces_with_classes
     from hwbench.spaces.begun import ASKED, BEGUN_FROM
-    from hwbench.specs import Precision
     from hwbench.studies.stored_settings import stored_settings
     from hwbench.workspace import Workspace
 
     workspace = Workspace.at(workspace)
     check_spelling(request, workspace)
     ratios = for_minutes(request, workspace, listener)
-    get(request.runtime).require_precision(Precision.parse(request.precision))
-    if request.streaming:
-        get(request.runtime).require_streams()
+    check_runtime(request)
     space = open_spaces(workspace, request.spaces, request.classes, request.variant)
     known, num_classes = predictors(request, workspace, space, listener)
     space = spaces_with_classes(space, num_classes)
@@ -418,23 +414,14 @@ def _race(
     data: StudyData,
     listener: Listener,
 ) -> Race | None:
-    """What trains the finalists and chooses among them; None: there are none.
-
-    Raises:
-        InvalidValue: An int8 file is asked for of a runtime that writes none.
-    """
-    from hwbench.api.finalists import INT8, StudyFinalists, race_watch
-    from hwbench.runtimes import DEFAULT, exporting
+    """What trains the finalists and chooses among them; None: there are none."""
+    from hwbench.api.finalists import StudyFinalists, race_watch
     from hwbench.specs import Architecture
     from hwbench.studies.race import Race
     from hwbench.studies.race_workers import RaceWorkers
 
     if not request.plan.finalists:
         return None
-    if request.plan.finalist_score == INT8 and request.runtime not in exporting():
-        raise InvalidValue(
-            f"--finalist-score int8: runtime {request.runtime!r} writes no int8 file; use --runtime {DEFAULT}"
-        )
     folder, watch = workspace.studies / study, race_watch(listener, data.source)
     train = StudyFinalists(
         workspace, folder, data, space, request.plan.finalist_epochs, request.plan.finalist_score, request.seed,

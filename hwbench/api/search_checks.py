@@ -49,6 +49,28 @@ def check_spelling(request: SearchRequest, workspace: Workspace) -> None:
         load_ray()
 
 
+def check_runtime(request: SearchRequest) -> None:
+    """Refuses what a runtime does not do, before anything is counted or trained.
+
+    Raises:
+        UnknownName: No such runtime.
+        UnsupportedModule: It does not build the precision, or streams.
+        InvalidValue: Finalists are to race by int8 files, and it writes none.
+    """
+    from hwbench.api.finalists import INT8
+    from hwbench.runtimes import DEFAULT, exporting, get
+    from hwbench.specs import Precision
+
+    runtime = get(request.runtime)
+    runtime.require_precision(Precision.parse(request.precision))
+    if request.streaming:
+        runtime.require_streams()
+    if request.finalist_score == INT8 and request.runtime not in exporting():
+        raise InvalidValue(
+            f"--finalist-score int8: runtime {request.runtime!r} writes no int8 file; use --runtime {DEFAULT}"
+        )
+
+
 def check_names(workspace: Workspace, request: SearchRequest, listener: Listener) -> None:
     """Refuses names that nothing has, before a study holds them, and says what a score is.
 

@@ -17,22 +17,25 @@ import hwbench.api.search
 import hwbench.training.supernet
 from hwbench import SearchRequest
 from hwbench.api.listener import Listener, StageProgress
+from hwbench.api.prediction import installed_target
 from hwbench.api.scoreboard import ScoreboardRequest, scoreboard
 from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.api.study_supernet import WEIGHTS, Members, StudySupernet, block_macs
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName, VideoError
+from hwbench.latency import table_path
 from hwbench.room import SUPERNETS, clean_cache
-from hwbench.spaces import load_space, read_space
+from hwbench.spaces import StagedSpace, load_space, read_space
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.resolve import load_result
 from hwbench.spaces.sums import SpaceSums
-from hwbench.specs import BlockSpec, TensorSpec
+from hwbench.specs import BlockSpec, Precision, TensorSpec
 from hwbench.studies.candidates import Candidate
 from hwbench.studies.evaluators import Context, get
 from hwbench.studies.ground_truth import GroundTruth
 from hwbench.studies.study import Search
+from hwbench.testing.tables import space_table
 from hwbench.training.state import RESUME, begun_in
 from hwbench.workspace import Workspace
 
@@ -227,6 +230,20 @@ def test_another_supernet_of_a_study_is_refused_before_it_is_trained_and_the_com
         load_result(workspace, "shared")
     assert hwbench.search(replace(asked, supernet_epochs=None), workspace=workspace).trials == 1
     assert list((workspace.cache / SUPERNETS).iterdir()) == [trained]
+
+
+def test_int8_files_of_a_runtime_that_writes_none_are_refused_before_a_supernet_is_trained(
+    workspace: Workspace, space: StagedSpace, data: StudyData
+) -> None:
+    target = installed_target("local", "torch", 1)
+    space_table(space, Precision.FP32, target=target).write(table_path(workspace.root, target, Precision.FP32))
+    asked = SearchRequest(
+        budget="100ms", runtime="torch", precision="fp32", evaluator="supernet", data=data.source, supernet_epochs=1,
+        trials=1, finalists=2, finalist_score="int8",
+    )  # fmt: skip
+    with pytest.raises(InvalidValue, match="--finalist-score int8: runtime 'torch' writes no int8 file; use"):
+        hwbench.search(asked, workspace=workspace)
+    assert not (workspace.cache / SUPERNETS).exists()
 
 
 def test_two_searches_train_a_supernet_once(
