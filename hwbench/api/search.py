@@ -127,7 +127,9 @@ def search(
     data = _data(request, workspace, listener)
     check_modality(data, feasible, listener)
     check_clips(data, feasible)
-    supernet = _supernet(request, workspace, data, feasible, workspace.studies / name, listener)
+    supernet = _supernet(request, workspace, data, feasible, workspace.studies / name if stored else None, listener)
+    if supernet is not None:
+        kept[_SUPERNET_NOTE] = supernet.networks + "\n"
     left_out = learned.left_out(feasible.sums) if learned else None
     if learned is not None:
         listener.say(learned.describe(left_out, beside=request.trains))
@@ -382,27 +384,23 @@ def _supernet(
     workspace: Workspace,
     data: StudyData,
     feasible: NetworkSet,
-    study: Path,
+    begun: Path | None,
     listener: Listener,
 ) -> StudySupernet | None:
     """The supernet of the study, trained; None where no score needs one. It is of one space.
 
-    A study that goes on keeps the supernet that it began with, which its folder names.
+    A study that goes on keeps the supernet that it began with, which its folder ``begun`` names. Where none is begun
+    (None) the folder may be that of another command, which never came to its study.
     """
     from hwbench.spaces.feasible import FeasibleSet
-    from hwbench.workspace import write_text, writing
 
     if request.plan.evaluator != SUPERNET:
         return None
     assert isinstance(feasible, FeasibleSet)  # a request refuses anything else
-    note = study / _SUPERNET_NOTE
-    begun = note.read_text().strip() if note.is_file() else ""
-    supernet = StudySupernet(workspace, data, feasible, request.plan.supernet_epochs, request.seed, listener, begun)
+    note = begun / _SUPERNET_NOTE if begun else None
+    networks = note.read_text().strip() if note and note.is_file() else ""
+    supernet = StudySupernet(workspace, data, feasible, request.plan.supernet_epochs, request.seed, listener, networks)
     supernet.prepare()
-    if not begun:
-        with writing(study):
-            study.mkdir(parents=True, exist_ok=True)
-            write_text(note, supernet.networks + "\n")
     return supernet
 
 

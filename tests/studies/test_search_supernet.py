@@ -35,7 +35,7 @@ from hwbench.studies.candidates import Candidate
 from hwbench.studies.evaluators import Context, get
 from hwbench.studies.ground_truth import GroundTruth
 from hwbench.studies.study import Search
-from hwbench.testing.tables import space_table
+from hwbench.testing.tables import space_table, work
 from hwbench.training.state import RESUME, begun_in
 from hwbench.workspace import Workspace
 
@@ -230,6 +230,52 @@ def test_another_supernet_of_a_study_is_refused_before_it_is_trained_and_the_com
         load_result(workspace, "shared")
     assert hwbench.search(replace(asked, supernet_epochs=None), workspace=workspace).trials == 1
     assert list((workspace.cache / SUPERNETS).iterdir()) == [trained]
+
+
+def test_a_study_takes_no_supernet_over_from_a_command_that_never_came_to_it_and_keeps_the_one_that_it_began_with(
+    workspace: Workspace,
+    space: StagedSpace,
+    data: StudyData,
+    make_search: Callable[..., Search],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = SearchRequest(
+        budget="4.2ms", evaluator="supernet", data=data.source, supernet_epochs=1, trials=1, measure=1, study="mine"
+    )
+
+    def note(study: str) -> str:
+        return (workspace.studies / study / "supernet.txt").read_text()
+
+    def trained() -> set[Path]:
+        return set((workspace.cache / SUPERNETS).iterdir())
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt  # the supernet is trained, the study is not begun
+
+    monkeypatch.setattr(hwbench.api.search, "measuring", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        hwbench.search(asked, workspace=workspace)
+    assert len(trained()) == 1
+    monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
+    (workspace.studies / "noted").mkdir(parents=True)  # as earlier versions left it
+    (workspace.studies / "noted" / "supernet.txt").write_text("151 from here to there\n")
+    tighter = replace(asked, budget="3.6ms")
+    mine, noted, fresh = (
+        hwbench.search(replace(tighter, study=study), workspace=workspace).history
+        for study in ("mine", "noted", "fresh")
+    )
+    assert mine == noted == fresh
+    assert note("mine") == note("noted") == note("fresh")
+    ours = trained()
+    assert len(ours) == 2
+    slower = space_table(space, Precision.INT8, lambda workload: 1.01 * work(workload))
+    slower.write(table_path(workspace.root, slower.target, Precision.INT8))
+    before = note("mine")
+    assert hwbench.search(replace(tighter, trials=2), workspace=workspace).trials == 2
+    assert (note("mine"), trained()) == (before, ours)
+    hwbench.search(replace(tighter, study="newer"), workspace=workspace)  # by these rows it is another set
+    assert note("newer") != before
+    assert len(trained()) == 3
 
 
 def test_int8_files_of_a_runtime_that_writes_none_are_refused_before_a_supernet_is_trained(
