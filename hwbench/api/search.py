@@ -119,8 +119,11 @@ def search(
     from hwbench.studies.evaluators import get as get_evaluator
     from hwbench.studies.evaluators import scoring_of
     from hwbench.studies.latencies import sizes
+    from hwbench.studies.storage import check_marker
+    from hwbench.studies.stored_settings import JOURNAL
     from hwbench.studies.study import Search
 
+    check_marker(workspace.studies / name, request.study_storage, workspace.studies / name / JOURNAL)
     settings = replace(settings, scoring=scoring_of(get_evaluator(settings.evaluator)))
     if stored:
         settings.check_same(stored, name)  # before a supernet is trained for it

@@ -278,6 +278,18 @@ def test_a_study_takes_no_supernet_over_from_a_command_that_never_came_to_it_and
     assert len(trained()) == 3
 
 
+def test_a_study_in_another_storage_is_refused_before_a_supernet_is_trained(
+    workspace: Workspace, data: StudyData, make_search: Callable[..., Search], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
+    asked = SearchRequest(budget="4.2ms", trials=1, measure=1, study="mine", evaluator="entropy")
+    hwbench.search(asked, workspace=workspace)
+    other = replace(asked, evaluator="supernet", data=data.source, supernet_epochs=1, storage="sqlite:///other.db")
+    with pytest.raises(InvalidValue, match="study 'mine' was begun without --storage"):
+        hwbench.search(other, workspace=workspace)
+    assert not (workspace.cache / SUPERNETS).exists()
+
+
 def test_int8_files_of_a_runtime_that_writes_none_are_refused_before_a_supernet_is_trained(
     workspace: Workspace, space: StagedSpace, data: StudyData
 ) -> None:
