@@ -13,7 +13,7 @@ from plotly.subplots import make_subplots
 
 from hwbench.reports.comparisons import Group
 from hwbench.reports.coverage import Coverage
-from hwbench.reports.drawing import BLUE, GREEN, GREY, ORANGE, SKY, TEMPLATE, VERMILLION, blank, plain
+from hwbench.reports.drawing import BLUE, GREEN, GREY, ORANGE, SKY, TEMPLATE, VERMILLION, blank, line_mode, plain
 from hwbench.reports.families import BlockFamily, Column, Grid, HeatMapCell, Quantity
 from hwbench.reports.gains import FamilyGain, Gain
 from hwbench.reports.timeline import EDGES, Interruption, TimelineVisit, classes
@@ -178,7 +178,7 @@ def session_order(visits: Sequence[TimelineVisit], breaks: Sequence[Interruption
         go.Scatter(
             x=[n for n, _ in numbered[::step]],
             y=[100 * v.drift for _, v in numbered[::step]],
-            mode="lines",
+            mode=line_mode(visits),
             name="sentinel",
             line=line,
             hovertemplate="session %{x}: the sentinel is %{y:+.2f} % slower than at first<extra></extra>",
@@ -198,7 +198,7 @@ def session_order(visits: Sequence[TimelineVisit], breaks: Sequence[Interruption
         go.Scatter(
             x=[n for n, _ in numbered[::step]],
             y=[100 * y for y in running[::step]],
-            mode="lines",
+            mode=line_mode(visits),
             name=f"median of the last {WINDOW}",
             line={"color": ORANGE, "width": 2},
             hoverinfo="skip",
@@ -211,7 +211,7 @@ def session_order(visits: Sequence[TimelineVisit], breaks: Sequence[Interruption
             go.Scatter(
                 x=[n for n, _ in numbered[::step]],
                 y=values[::step],
-                mode="lines",
+                mode=line_mode(values[::step]),
                 line={"color": GREEN, "width": 1.5},
                 showlegend=False,
                 hovertemplate="session %{x}: %{y:.4g}<extra></extra>",

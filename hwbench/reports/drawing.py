@@ -7,6 +7,7 @@ page sets the colours of text and grid, because only it knows whether it is ligh
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
@@ -33,6 +34,13 @@ def blank(figure: go.Figure | None = None, height: int = HEIGHT) -> go.Figure:
     figure.update_xaxes(automargin=True, zeroline=False, title_standoff=8)
     figure.update_yaxes(automargin=True, zeroline=False, title_standoff=8)
     return figure
+
+
+def line_mode(values: Sequence[object]) -> str:
+    """How a line through values is drawn: with marks where one stands alone, which no line shows; None is a gap."""
+    gaps = [True, *(value is None for value in values), True]
+    alone = any(before and not gap and after for before, gap, after in zip(gaps, gaps[1:], gaps[2:], strict=False))
+    return "lines+markers" if alone else "lines"
 
 
 def plain(text: str) -> str:

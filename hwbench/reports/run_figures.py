@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from hwbench.data.video_scores import ConfidenceBin
-from hwbench.reports.drawing import BLUE, GREEN, GREY, ORANGE, SKY, TEMPLATE, VERMILLION, blank, plain
+from hwbench.reports.drawing import BLUE, GREEN, GREY, ORANGE, SKY, TEMPLATE, VERMILLION, blank, line_mode, plain
 from hwbench.reports.run import ClassScore, FinalScores, RunReport
 
 # Steps drawn of a run; beyond this every n-th is.
@@ -54,7 +54,7 @@ def loss(runs: Sequence[RunReport]) -> go.Figure:
         name = "smoothed" if len(runs) == 1 else plain(run.name)
         shown = _thinned(range(len(steps)))
         x = [steps[i].step for i in shown]
-        common: dict[str, Any] = {"x": x, "mode": "lines", "legendgroup": str(index)}
+        common: dict[str, Any] = {"x": x, "mode": line_mode(x), "legendgroup": str(index)}
         figure.add_trace(
             go.Scatter(
                 y=[steps[i].loss for i in shown],
@@ -89,7 +89,7 @@ def learning_rate(runs: Sequence[RunReport]) -> go.Figure:
             go.Scatter(
                 x=[step.step for step in steps],
                 y=[step.learning_rate for step in steps],
-                mode="lines",
+                mode=line_mode(steps),
                 name=plain(run.name),
                 showlegend=len(runs) > 1,
                 line={**_line(index), "width": 2},

@@ -209,6 +209,17 @@ def test_a_session_that_told_no_temperature_is_not_drawn_at_zero():
     assert list(line.y) == [None, 31, None, 32]
 
 
+@pytest.mark.parametrize(
+    ("told", "mode"), [((31,), "lines+markers"), ((31, 32), "lines"), ((31, 0, 32, 33), "lines+markers")]
+)
+def test_what_stands_alone_in_the_course_of_measuring_is_drawn_as_a_mark(told, mode):
+    sessions = [taken(1e-3, at) for at in range(len(told))]
+    visited = visits([replace(s, session=replace(s.session, temperature_celsius=c)) for s, c in zip(sessions, told)])
+    sentinel, _, _, middle, temperature = session_order(visited, []).data
+    assert temperature.mode == mode
+    assert {sentinel.mode, middle.mode} == {"lines" if len(told) > 1 else "lines+markers"}
+
+
 @pytest.mark.parametrize(("temperature_celsius", "clock_hz", "lowest"), [(40, 2e9, "y3"), (40, 0, "y2"), (0, 0, "y")])
 def test_the_minutes_of_a_course_stand_below_its_lowest_panel(temperature_celsius, clock_hz, lowest):
     points = [CoursePoint(at, 5, 0.02, 250, temperature_celsius, clock_hz) for at in range(0, 300, 5)]

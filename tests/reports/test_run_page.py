@@ -127,6 +127,16 @@ def test_a_run_under_way_is_shown_up_to_its_last_whole_line(under_way, parse):
     assert len(shown.trace("loss", "loss of a step")["x"]) == 5
 
 
+def test_a_run_of_one_step_is_drawn_as_marks(under_way, parse):
+    lines = (under_way / "metrics.jsonl").read_text().splitlines(keepends=True)[:6]
+    for count, mode in ((1, "lines+markers"), (2, "lines")):
+        steps = [line for line in lines if json.loads(line)["event"] == "step"][:count]
+        (under_way / "metrics.jsonl").write_text("".join(steps))
+        shown = parse(runs_page(gather_runs([under_way])))
+        drawn = [trace for name in ("loss", "rate") for trace in shown.figure(name)["data"]]
+        assert [(len(trace["x"]), trace["mode"]) for trace in drawn] == [(count, mode)] * 3
+
+
 @pytest.mark.parametrize("text", ["", '{"event": "st', "\0" * 200])
 def test_a_run_without_a_line_has_a_page(under_way, text, parse):
     (under_way / "metrics.jsonl").write_text(text)
