@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -96,7 +97,7 @@ class StreamTable:
 @dataclass(frozen=True)
 class DeviceReport:
     """Everything that a report shows about a device. ``damaged`` are tables that could not be read, ``streams`` those
-    of new frames of streams, ``courses`` files that ran for minutes, the latest first.
+    of new frames of streams, ``courses`` files that ran for minutes, the latest first; ``asked`` are names of spaces.
     """
 
     device: str
@@ -105,7 +106,14 @@ class DeviceReport:
     damaged: tuple[Missing, ...]
     courses: tuple[SustainedCourse, ...] = ()
     streams: tuple[StreamTable, ...] = ()
+    asked: tuple[str, ...] = ()
     written_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    @property
+    def command(self) -> str:
+        """The command that writes the page again."""
+        spaces = [word for name in self.asked for word in ("--space", name)]
+        return shlex.join(["hwbench", "report", "--device", self.device, *spaces])
 
     def missing(self) -> tuple[str, ...]:
         """Everything that is missing, in words."""
@@ -158,6 +166,7 @@ def gather_device(workspace: Workspace, device: str, spaces: Sequence[str] = ())
         damaged=tuple(damaged),
         courses=tuple(courses(workspace.sustained / device)),
         streams=tuple(_stream_table(workspace, path, everything, asked, parts) for path in streams),
+        asked=tuple(asked),
     )
 
 

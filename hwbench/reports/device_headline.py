@@ -33,8 +33,8 @@ def headline(report: DeviceReport) -> Iterator[Html]:
     )
 
 
-def target_headline(one: TargetReport, prefix: str) -> Iterator[Html]:
-    """One target: rows, failures, conditions, when it was measured."""
+def target_headline(one: TargetReport, prefix: str, *, command: str) -> Iterator[Html]:
+    """One target: rows, failures, conditions, when it was measured; ``command`` writes the page again."""
     yield element("h2", f"{one.target}")
     yield element("div", *(tile(*cells) for cells in _tiles(one)), class_="tiles")
     for precision, profiled in one.tables.items():
@@ -47,7 +47,7 @@ def target_headline(one: TargetReport, prefix: str) -> Iterator[Html]:
             yield facts(*table_facts(profiled))
             yield from _failures(profiled, f"{one.profile(precision)} --retry")
     yield from _conditions(one)
-    yield reproduce(*(one.profile(p) for p in one.tables), f"hwbench report --device {one.target.device}")
+    yield reproduce(*(one.profile(p) for p in one.tables), command)
 
 
 def _targets(report: DeviceReport) -> dict[str, None]:

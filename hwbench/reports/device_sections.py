@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from statistics import median
 
 from hwbench.latency import LatencyTable, Role
@@ -50,7 +51,7 @@ def everything(report: DeviceReport) -> list[Html]:
     for number_, target in enumerate(report.targets):
         prefix = f"t{number_}-"
         sections: list[Section] = [
-            target_headline,
+            partial(target_headline, command=report.command),
             heat_maps,
             int8_gain,
             accuracy,

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 from dataclasses import replace
 from itertools import islice
@@ -131,7 +132,26 @@ def test_commands_name_the_space_that_the_table_is_of_and_its_classes(tmp_path, 
     lines = [line for line in shown.commands if "hwbench profile" in line]
     assert {f"{place} int8 --classes 51", f"{place} fp32 --classes 51"} <= set(lines)
     assert all(line.count("--classes 51") == 1 for line in lines)
-    assert gather_device(workspace, "board", ["a-wide"]).targets[0].spaces == ("a-wide", "x3d-tiny")
+    assert lines_of_reports(shown) == ["hwbench report --device board"]
+    asked = gather_device(workspace, "board", ["a-wide"])
+    assert asked.targets[0].spaces == ("a-wide", "x3d-tiny")
+    assert lines_of_reports(parse(device_page(asked))) == ["hwbench report --device board --space a-wide"]
+
+
+def test_the_command_of_a_page_names_the_spaces_that_it_was_asked_for(workspace, parse, monkeypatch):
+    monkeypatch.chdir(workspace.root)
+    (line,) = lines_of_reports(parse(device_page(gather_device(workspace, "board", ["x3d-mini", "x3d-tiny"]))))
+    words = shlex.split(line)
+    assert words == ["hwbench", "report", "--device", "board", "--space", "x3d-mini", "--space", "x3d-tiny"]
+    with pytest.raises(SystemExit) as end:
+        main([*words[1:], "--out", "again.html"])
+    assert end.value.code == 0
+    again = parse((workspace.root / "again.html").read_text(encoding="utf-8"))
+    assert lines_of_reports(again) == [line]
+
+
+def lines_of_reports(shown):
+    return [line for line in shown.commands if line.startswith("hwbench report")]
 
 
 def on_classes(row, classes):
