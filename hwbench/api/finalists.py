@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.reading import RGB
 from hwbench.api.train_request import RAISE
-from hwbench.errors import InvalidFile, InvalidValue, OtherRun
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, OtherRun
 from hwbench.printable import counted
 from hwbench.units import MOST_WHOLE, format_rate
 
@@ -55,6 +55,25 @@ def begun_race(folder: Path) -> dict[str, str]:
         return {}
     score = {"finalist-score": INT8} if any(run_dir.glob(f"{INT8}-*")) else {}
     return {"finalist-epochs": str(run.recipe.get("epochs")), "data": run.data, **score}
+
+
+def last_race(workspace: Workspace, study: str) -> dict[str, str]:
+    """Options of the last race of a study, as they are typed; of a front those within its first budget.
+
+    What its last command asked for comes before what it raced by, which studies of before have alone. Of a race of
+    these that has no result its trainings tell.
+    """
+    from hwbench.reports.result import read_result
+    from hwbench.spaces.begun import asked_options
+
+    folder = workspace.studies / study
+    try:
+        races = list(read_result(workspace, study).races.values())
+    except HwbenchError:  # it was interrupted before it had a result, or that is damaged
+        races = []
+    began = max((len(one.rounds[0].standings) for one in races if one.rounds), default=0)
+    finalists = {"finalists": str(began)} if began else {}
+    return {**finalists, **(races[0].asked if races else begun_race(folder)), **asked_options(folder)}
 
 
 @dataclass(frozen=True)

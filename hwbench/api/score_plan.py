@@ -150,3 +150,16 @@ def racing_as_asked(request: SearchRequest, asked: Mapping[str, str]) -> SearchR
     if request.finalist_score is None and score in FINALIST_SCORES:
         request = replace(request, finalist_score=score)
     return request
+
+
+def racing_as_many(request: SearchRequest, asked: Mapping[str, str]) -> SearchRequest:
+    """A request, with as many finalists as the last race of a study had, where it leaves them open.
+
+    Args:
+        request: What is asked for.
+        asked: Options of the last race (``hwbench.api.finalists.last_race``).
+    """
+    finalists = asked.get("finalists", "")
+    if request.finalists is None and re.fullmatch(r"[1-9][0-9]{0,5}", finalists) and finalists != "1":
+        return replace(request, finalists=int(finalists))
+    return request

@@ -13,7 +13,15 @@ from hwbench.api.learned import seen
 from hwbench.api.learning import coming_with, learn_from
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.prediction import measuring
-from hwbench.api.score_plan import LEARNED, NO_PRUNER, WITH_DATA, WITHOUT_DATA, going_on, racing_as_asked
+from hwbench.api.score_plan import (
+    LEARNED,
+    NO_PRUNER,
+    WITH_DATA,
+    WITHOUT_DATA,
+    going_on,
+    racing_as_asked,
+    racing_as_many,
+)
 from hwbench.api.search_checks import check_clips, check_modality, check_names, check_runtime, check_spelling
 from hwbench.api.search_devices import device_budgets, front_within, predictors, with_rows_of_study
 from hwbench.api.search_effects import check_effects
@@ -24,7 +32,7 @@ from hwbench.api.search_talk import begun_from, search_watch, tell_feasible, tel
 from hwbench.api.study_data import StudyData, tell_unread
 from hwbench.api.study_supernet import StudySupernet
 from hwbench.api.training_forecast import TrainingForecast, time_limit
-from hwbench.errors import HwbenchError, InvalidValue
+from hwbench.errors import InvalidValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -263,6 +271,7 @@ def _going_on(
         InvalidValue: The study cannot be called so, its evaluator does not go with the rest of the request, or there
             are no trainings to score by.
     """
+    from hwbench.api.finalists import last_race
     from hwbench.specs.study_name import check_new_name
     from hwbench.studies.stored_settings import stored_settings
 
@@ -272,6 +281,11 @@ def _going_on(
     if stored and asked.evaluator in (None, stored.get("evaluator")):
         request = asked
     going = going_on(request, stored)
+    racing = racing_as_many(going, last_race(workspace, name) if stored and going.finalists is None else {})
+    if racing.plan.finalists != going.plan.finalists:
+        many = racing.plan.finalists
+        listener.say(f"study {name} races as it did last, with --finalists {many}; --finalists 0 leaves the race out")
+    going = racing
     if going.evaluator == LEARNED and not going.sources:
         raise InvalidValue(
             f"--evaluator {LEARNED} needs --learn-from: a study of curve or short-train, a table of trainings, or a "
@@ -321,9 +335,11 @@ def _racing_again(
         learned: What it begins from.
         listener: Hears of data that are not the default.
     """
+    from hwbench.api.finalists import last_race
+
     if study is None:
         return _racing_on(request, learned)
-    last = _last_race(workspace, study)
+    last = last_race(workspace, study)
     request = _as_asked(request, study, last, listener)
     racing = _racing_on(request, learned)
     data = last.get("data", "")
@@ -333,24 +349,6 @@ def _racing_again(
     if request.plan.finalists:
         listener.say(f"study {study} races on the data of its last race, --data {shlex.quote(data)}")
     return replace(request, data=data, evaluator=request.plan.evaluator)  # without a race, too: its folder keeps them
-
-
-def _last_race(workspace: Workspace, study: str) -> dict[str, str]:
-    """Options of the last race of a study, as they are typed; of a front those within its first budget.
-
-    What its last command asked for comes before what it raced by, which studies of before have alone. Of a race of
-    these that has no result its trainings tell.
-    """
-    from hwbench.api.finalists import begun_race
-    from hwbench.reports.result import read_result
-    from hwbench.spaces.begun import asked_options
-
-    folder = workspace.studies / study
-    try:
-        race = next(iter(read_result(workspace, study).races.values()), None)
-    except HwbenchError:  # it was interrupted before it had a result, or that is damaged
-        race = None
-    return {**(race.asked if race else begun_race(folder)), **asked_options(folder)}
 
 
 def _as_asked(request: SearchRequest, study: str, last: Mapping[str, str], listener: Listener) -> SearchRequest:

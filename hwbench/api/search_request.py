@@ -157,7 +157,7 @@ class SearchRequest:
         default=None,
         min=0,
         help="Networks that race: the best ones, trained in rounds and compared by video until one is left; 0: none; "
-        f"default: {TRAINED_FINALISTS} with curve and short-train, else 0.",
+        f"default: as many as in the study's last race, else {TRAINED_FINALISTS} with curve and short-train, else 0.",
     )
     finalist_epochs: int | None = option(
         default=None,

@@ -291,6 +291,29 @@ def test_a_study_whose_score_needs_no_data_races_again_on_the_data_of_its_last_r
     assert read_result(workspace, "raced").trials == 4
 
 
+def test_a_study_that_has_raced_races_again_unless_it_is_told_not_to(search, workspace):
+    source = str(prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8)))
+    asked = {"study": "raced", "evaluator": "entropy", "finalist_epochs": 1, "data": source}
+    first = search(trials=4, finalists=3, **asked)
+    told = "study raced races as it did last, with --finalists 3; --finalists 0 leaves the race out"
+    for kept in (True, False):  # studies of before keep no command
+        if not kept:
+            (workspace.studies / "raced" / ASKED).unlink()
+        again = search(keeper := Keeper(), study="raced", trials=4)
+        assert keeper.lines.count(told) == 1
+        assert [len(one.standings) for one in again.race.rounds] == [len(one.standings) for one in first.race.rounds]
+        assert (again.race.winner, read_result(workspace, "raced").race.winner) == (first.race.winner,) * 2
+    typed = Keeper()
+    more = search(typed, trials=6, finalists=2, **asked)
+    assert len(more.race.rounds[0].standings) == 2
+    assert told not in typed.lines
+    search(study="raced", trials=6)
+    assert len(read_result(workspace, "raced").race.rounds[0].standings) == 2
+    for options in ({"finalists": 0}, {}):  # after the last race, there is none
+        assert search(last := Keeper(), study="raced", trials=6, **options).race is None
+        assert not [line for line in last.lines if " races " in line]
+
+
 def test_a_study_races_again_as_it_was_asked_for_last(search, workspace, monkeypatch):
     raced = []
 
