@@ -329,4 +329,7 @@ def race_watch(listener: Listener, data: str) -> RaceWatch:
             after = counted(one.epochs, "epoch")
             listener.say(f"{self.stage}: top-1 {best.top1:.3f} at best after {after}; {out or 'none out'}")
 
+        def alone(self) -> None:
+            listener.say("there is no race: of the networks that were tried, one is within the budget")
+
     return RaceProgress()

@@ -268,7 +268,7 @@ class _Inherited:
 
 
 def _of_study(workspace: Workspace, request: ScoreboardRequest, listener: Listener) -> Scoreboard:
-    from hwbench.reports import commands
+    from hwbench.reports.race_advice import race_advice
     from hwbench.reports.result import read_result
     from hwbench.reports.trained import finished_runs, raced_networks, study_scoreboard
 
@@ -286,7 +286,7 @@ def _of_study(workspace: Workspace, request: ScoreboardRequest, listener: Listen
     if board is None:
         on, instead = f" on {request.data}", "or leave out --data"
         if request.data is None:
-            on, instead = "", f"judge by a folder of ground truth, or let the best race: {commands.let_race(result)}"
+            on, instead = "", f"or judge by a folder of ground truth; {race_advice(result)}"
         raise NotMeasured(
             f"study {request.source!r}: none of its networks has been trained{on}; train some of them: hwbench train "
             f"ARCHITECTURE --data {shlex.quote(request.data or 'DATA')}, {instead}"

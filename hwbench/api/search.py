@@ -122,7 +122,8 @@ def search(
     tell_feasible([*smaller, feasible], settings, listener)
     scoring, request = request, _racing_again(request, workspace, name if stored else None, learned, listener)
     kept = {BEGUN_FROM: begun_with.to_text() if begun_with else "", ASKED: json.dumps(request.asked, indent=1)}
-    check_names(workspace, request, listener)  # loads Optuna and torch, which an impossible budget does not wait for
+    # Loads Optuna and torch, which an impossible budget does not wait for.
+    check_names(workspace, request, feasible, listener)
 
     from hwbench.studies.evaluators import get as get_evaluator
     from hwbench.studies.evaluators import scoring_of

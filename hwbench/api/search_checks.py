@@ -71,7 +71,7 @@ def check_runtime(request: SearchRequest) -> None:
         )
 
 
-def check_names(workspace: Workspace, request: SearchRequest, listener: Listener) -> None:
+def check_names(workspace: Workspace, request: SearchRequest, feasible: NetworkSet, listener: Listener) -> None:
     """Refuses names that nothing has, before a study holds them, and says what a score is.
 
     Raises:
@@ -100,7 +100,7 @@ def check_names(workspace: Workspace, request: SearchRequest, listener: Listener
         if request.plan.data != SYNTHETIC:  # which is made when it is read
             open_splits(workspace, request.plan.data)
     listener.say(f"score: {describe(evaluator)}")
-    if not request.plan.finalists and (doubt := judgement(evaluator)):
+    if not request.plan.finalists and (doubt := judgement(evaluator, feasible.count)):
         listener.say(doubt)
     if request.plan.finalists and request.data is None and not request.trains:
         listener.say(

@@ -23,6 +23,8 @@ _SYNTHETIC = "synthetic"
 _BEGINS = "short-train"
 # Networks that are to race where none did, of as many trials or more.
 _FINALISTS = 8
+# Trials at least of a study that goes on because too few networks for a race were tried.
+_MORE_TRIALS = 16
 
 
 def profile(result: StoredResult, precision: Precision, target: Target | None = None) -> str:
@@ -46,12 +48,22 @@ def search(result: StoredResult) -> str:
 
 def let_race(result: StoredResult) -> str:
     """Repeats the study, and lets the best of its networks race on its data."""
+    return _let_race(result, result.trials, _trials(result))
+
+
+def let_more_race(result: StoredResult) -> str:
+    """Goes on with the study, for more trials, and lets the best of its networks race on its data."""
+    trials = max(_MORE_TRIALS, 2 * _trials(result))
+    return _let_race(result, trials, trials)
+
+
+def _let_race(result: StoredResult, networks: int, trials: int) -> str:
     data = [] if result.settings.data else [f"--data {_data(result)}"]
-    return _search(result, [*data, f"--finalists {max(2, min(_FINALISTS, result.trials))}"])
+    return _search(result, [*data, f"--finalists {max(2, min(_FINALISTS, networks))}"], trials)
 
 
-def _search(result: StoredResult, race: list[str]) -> str:
-    """Repeats the study with these options of the race."""
+def _search(result: StoredResult, race: list[str], trials: int | None = None) -> str:
+    """Repeats the study with these options of the race; for so many trials, None: as many as were asked for."""
     s = result.settings
     limits = {s.device: s.front_ms} if s.smaller_budgets_ms else {name: (ms,) for name, ms in s.budgets_ms.items()}
     budgets = [asked_ms(limit, s.sustained.get(name, 1.0)) for name, several in limits.items() for limit in several]
@@ -59,7 +71,8 @@ def _search(result: StoredResult, race: list[str]) -> str:
     words = [
         f"hwbench search --space {_space(result)} {_place(result, result.precision, several=s.budgets_ms)}",
         f"--budget {budget}",
-        f"--trials {_trials(result)} --evaluator {shlex.quote(s.evaluator)} --sampler {shlex.quote(s.sampler)}",
+        f"--trials {trials or _trials(result)}",
+        f"--evaluator {shlex.quote(s.evaluator)} --sampler {shlex.quote(s.sampler)}",
         f"--objective {shlex.quote(s.objective)} --seed {s.seed}{_measure(result)}",
     ]
     if s.data:

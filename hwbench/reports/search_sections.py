@@ -11,6 +11,7 @@ from hwbench.reports.fragments import DASH, code, figure, missing, number, numbe
 from hwbench.reports.guessing import FEWEST_DRAWS, Guessing
 from hwbench.reports.markup import Html, element, table
 from hwbench.reports.profiled import Missing
+from hwbench.reports.race_advice import race_advice
 from hwbench.reports.result import StoredResult
 from hwbench.reports.study import StudyReport
 from hwbench.studies.candidates import Candidate
@@ -45,10 +46,7 @@ def race(report: StudyReport) -> Iterator[Html]:
     races = {budget: one for budget, one in result.races.items() if one.rounds}
     yield element("h2", "The race of the finalists")
     if not races:
-        yield missing(
-            "no finalists raced: the winner is whom the score liked best; let the best ones race: "
-            f"{commands.let_race(result)}"
-        )
+        yield missing(f"no finalists raced: the winner is whom the score liked best; {race_advice(result)}")
         return
     one = next(iter(races.values()))
     caption = (

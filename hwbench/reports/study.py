@@ -226,7 +226,7 @@ def _judgements(result: StoredResult, board: Scoreboard | Missing) -> list[str]:
     if judged_here or result.races:
         return []
     try:
-        doubt = judgement(get_evaluator(result.settings.evaluator))
+        doubt = judgement(get_evaluator(result.settings.evaluator), result.feasible)
     except HwbenchError:
         return []
     return [doubt] if doubt else []

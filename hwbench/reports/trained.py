@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from hwbench.errors import HwbenchError
 from hwbench.printable import printable
-from hwbench.reports import commands
 from hwbench.reports.profiled import Missing, or_missing
+from hwbench.reports.race_advice import race_advice
 from hwbench.reports.result import StoredResult
 from hwbench.reports.run_log import read_log
 from hwbench.studies.evaluators import READING, TRAINING
@@ -133,8 +133,7 @@ def _board(result: StoredResult, trained: Mapping[str, float]) -> Scoreboard:
     board = study_scoreboard(result, trained)
     if board is None:
         raise HwbenchError(
-            "no network of the study was trained, so what its score is worth is not known; let the best ones race: "
-            f"{commands.let_race(result)}"
+            f"no network of the study was trained, so what its score is worth is not known; {race_advice(result)}"
         )
     return board
 

@@ -80,6 +80,9 @@ class RaceWatch:
     def ended(self, one: RaceRound) -> None:
         """A round is over."""
 
+    def alone(self) -> None:
+        """There is no race: a single network is to choose from."""
+
 
 @dataclass(frozen=True)
 class RaceStanding:
@@ -255,6 +258,8 @@ class Race:
             CheckFailed: No validation video could be read by all networks of a round.
         """
         going_on, rounds, videos = tuple(architectures), list[RaceRound](), 0
+        if len(going_on) == 1:
+            self.watch.alone()
         while len(going_on) > 1:
             number, of = len(rounds) + 1, len(rounds) + math.ceil(math.log2(len(going_on)))
             self.watch.began(number, len(going_on), of)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hwbench.reports import commands, gather, page
+from hwbench.reports.race_advice import race_advice
 from hwbench.reports.result import read_result
 from hwbench.runtimes import get
 from hwbench.specs import Precision
@@ -69,3 +70,38 @@ def test_the_command_asks_for_the_confidence_of_the_study(workspace, stored, con
     words = shlex.split(commands.search(result))
     typed = float(words[words.index("--confidence") + 1])
     assert not replace(result.settings, confidence=typed).differences(result.settings.as_dict(), "mine")
+
+
+def of_one_network(values, feasible):
+    """The study, as if its best network were the only one that was tried, and so many were within the budget."""
+    best = values["best"]
+    values.update(feasible=feasible, trials=1, history=[best], measured=[best], pareto=[best])
+    values["course"].update(trials=1)
+
+
+def test_a_study_that_tried_one_network_is_advised_to_try_more(workspace, stored, parse):
+    stored(lambda values: of_one_network(values, feasible=20))
+    shown = parse(page(gather(workspace, "mine")))
+    assert "one network that was tried is within the budget, which is no race; try more" in shown.text
+    line = re.search(r"hwbench search .*? --finalists \d+ .*?--study mine", race_advice(read_result(workspace, "mine")))
+    words = shlex.split(line[0])
+    asked = {name: words[words.index(name) + 1] for name in ("--trials", "--finalists", "--data")}
+    assert asked == {"--trials": "16", "--finalists": "8", "--data": "synthetic"}
+
+
+def test_a_study_whose_budget_one_network_keeps_is_not_advised_to_let_it_race(workspace, stored, parse):
+    stored(lambda values: of_one_network(values, feasible=1))
+    shown = parse(page(gather(workspace, "mine")))
+    assert shown.text.count("no other network is within the budget, so there is no race") >= 2
+    assert not any("--finalists" in line for line in (shown.text, *shown.commands, *shown.codes))
+
+
+def test_networks_that_were_measured_beyond_the_budget_do_not_race(workspace, stored):
+    def slow(values):
+        best, other = values["best"], next(one for one in values["measured"] if one != values["best"])
+        other["measured_ms"] = dict.fromkeys(other["measured_ms"], 1e3)
+        values.update(feasible=2, trials=2, history=[best, other], measured=[best, other])
+
+    assert race_advice(read_result(workspace, "mine")).startswith("let the best ones race: hwbench search ")
+    stored(slow)
+    assert race_advice(read_result(workspace, "mine")).startswith("no other network is within the budget")

@@ -18,8 +18,9 @@ from hwbench.api.study_data import Fidelity, StudyData, _StepWatch, _TimedEnough
 from hwbench.api.training_forecast import TrainingForecast, race_epochs
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
-from hwbench.errors import HwbenchError, InvalidValue, UnknownName
+from hwbench.errors import HwbenchError, InfeasibleBudget, InvalidValue, UnknownName
 from hwbench.reports import commands
+from hwbench.reports.race_advice import race_advice
 from hwbench.reports.result import read_result
 from hwbench.spaces.begun import ASKED
 from hwbench.spaces.begun import going_on as going_on_with
@@ -31,6 +32,7 @@ from hwbench.testing.listeners import Keeper
 from hwbench.training.description import RUN, RunDescription, write_description
 
 SHORT = {"trials": 3, "finalists": 0}
+NO_OTHER = "no other network is within the budget, so there is no race; a larger --budget has more"
 
 
 @pytest.fixture
@@ -312,6 +314,18 @@ def test_a_study_that_has_raced_races_again_unless_it_is_told_not_to(search, wor
     for options in ({"finalists": 0}, {}):  # after the last race, there is none
         assert search(last := Keeper(), study="raced", trials=6, **options).race is None
         assert not [line for line in last.lines if " races " in line]
+
+
+def test_where_one_network_is_within_the_budget_no_race_is_advised_and_that_there_is_none_is_said(search, workspace):
+    with pytest.raises(InfeasibleBudget) as least:
+        search(budget="1us")
+    alone = {"budget": f"{1.0001 * least.value.excess:.6g}us", "evaluator": "entropy", "trials": 4}
+    first = search(unraced := Keeper(), **alone)
+    assert first.feasible == 1
+    assert not [line for line in unraced.lines if "--finalists" in line]
+    assert search(raced := Keeper(), finalists=2, data="synthetic", **alone).race.rounds == ()
+    assert "there is no race: of the networks that were tried, one is within the budget" in raced.lines
+    assert race_advice(read_result(workspace, first.study)) == NO_OTHER
 
 
 def test_a_study_races_again_as_it_was_asked_for_last(search, workspace, monkeypatch):

@@ -265,8 +265,9 @@ def test_a_round_of_one_epoch_says_so():
 
 
 def test_a_single_network_is_not_trained():
-    trainer = Trainer({"a": (0.5,)})
-    result = Race(8, trainer).run(["a"])
+    trainer, keeper = Trainer({"a": (0.5,)}), Keeper()
+    result = Race(8, trainer, watch=race_watch(keeper, "synthetic")).run(["a"])
+    assert keeper.lines == ["there is no race: of the networks that were tried, one is within the budget"]
     assert (result.winner, result.rounds, trainer.calls) == ("a", (), [])
     assert result.margin is None
 

@@ -174,10 +174,15 @@ def describe(evaluator: type[Evaluator]) -> str:
     return f"{evaluator.unit}; {basis}" if basis else evaluator.unit
 
 
-def judgement(evaluator: type[Evaluator]) -> str | None:
-    """What speaks against the scores of an evaluator, for people; None: nothing that is known."""
+def judgement(evaluator: type[Evaluator], networks: float = math.inf) -> str | None:
+    """What speaks against the scores of an evaluator, for people; None: nothing that is known.
+
+    Args:
+        evaluator: Scores them.
+        networks: How many there are to choose from; of a single one no score has to tell anything.
+    """
     judged = getattr(evaluator, "judged", "")
-    if not judged:
+    if not judged or networks < 2:
         return None
     return (
         f"{evaluator.name}: {judged}; train what it finds (--finalists 4), or score by training "
