@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import threading
@@ -54,7 +55,9 @@ def ending_in_order() -> Iterator[None]:
     """Makes an exception of SIGTERM and SIGHUP: ``SystemExit`` with 128 and the number.
 
     A signal that is ignored stays ignored: SIGHUP under nohup, SIGINT in the background of a script. One that somebody
-    else handles is left to them. Only the main thread of a process gets signals; elsewhere this does nothing.
+    else handles is left to them. Only the main thread of a process gets signals; elsewhere this does nothing. After the
+    block the result is told, and the process that exits puts its libraries in order without heeding Ctrl-C, which would
+    end none of it and print a traceback.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -75,3 +78,9 @@ def ending_in_order() -> Iterator[None]:
     finally:
         for number in taken:
             signal.signal(number, signal.SIG_DFL)
+        atexit.unregister(_ignore_interrupt)
+        atexit.register(_ignore_interrupt)  # what is registered last runs first, ahead of what libraries registered
+
+
+def _ignore_interrupt() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

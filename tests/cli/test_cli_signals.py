@@ -144,6 +144,31 @@ def test_19_29_a_signal_as_an_error_is_told_is_told_too(number):
     assert done.stderr.splitlines() == ["hwbench: clip.mp4: no video", f"hwbench: {how}"]
 
 
+# A command that tells its result, and a library that Ctrl-C reaches as the process exits.
+EXITING = """
+import atexit, os, signal
+from hwbench.api.requests import request
+from hwbench.cli import main as program
+from hwbench.cli.generated import add_command
+@request
+class Tell:
+    "Tell."
+def in_order():
+    os.kill(os.getpid(), signal.SIGINT)
+    print("in order", flush=True)
+def tell(request, as_json):
+    atexit.register(in_order)
+    print("told", flush=True)
+add_command(program.app, "tell", Tell, tell)
+program.main(["tell"])
+"""
+
+
+def test_19_29_ctrl_c_after_the_result_leaves_the_exit_as_it_is():
+    done = subprocess.run([sys.executable, "-c", EXITING], capture_output=True, text=True, preexec_fn=heeding)
+    assert (done.returncode, done.stdout.splitlines(), done.stderr) == (0, ["told", "in order"], "")
+
+
 # Words of commands that keep what they have done, and of those that do not.
 KEEPING = (
     "profile",
