@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.api.prediction import installed_target, table_predictor
+from hwbench.api.prediction import table_predictor
 from hwbench.api.quickstart import DATA, EPOCHS, SPACE
 from hwbench.spaces import load_space
 from hwbench.spaces.feasible import FeasibleSet
@@ -27,6 +27,7 @@ from hwbench.studies.fidelities import ScoreObservation
 from hwbench.studies.fitted_scores import FittedScores
 from hwbench.studies.latencies import space_latencies
 from hwbench.studies.ranking import rank_interval
+from hwbench.testing.tables import installed_target
 from hwbench.training import Recipe, Resources, Scores, open_data, train
 from hwbench.workspace import Workspace
 
@@ -37,7 +38,7 @@ NETWORKS = 30
 def drawn(workspace: Workspace, study: str) -> list[Architecture]:
     """Uniform draws from the feasible set of a study of the quickstart."""
     budget_s = float(study.split("-")[1].removesuffix("ms")) / 1e3
-    space, target = load_space(workspace, SPACE), installed_target("local", "executorch", 1)
+    space, target = load_space(workspace, SPACE), installed_target()
     predictor, classes = table_predictor(workspace, target, Precision.INT8, SPACE)
     feasible = FeasibleSet(space_latencies(space, predictor, Precision.INT8, classes), budget_s)
     rng, found = np.random.default_rng(1), dict[Architecture, None]()

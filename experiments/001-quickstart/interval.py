@@ -11,10 +11,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hwbench.api.prediction import installed_target, table_predictor
+from hwbench.api.prediction import table_predictor
 from hwbench.api.quickstart import SPACE
 from hwbench.spaces import load_space
 from hwbench.specs import Architecture, Precision
+from hwbench.testing.tables import installed_target
 from hwbench.workspace import Workspace
 
 HERE = Path(__file__).resolve().parent
@@ -32,7 +33,7 @@ def one(seed: int) -> dict[str, object]:
         if not done.stdout:
             return {"seed": seed, "status": done.returncode}
         result = json.loads(done.stdout)
-        workspace, target = Workspace.find(Path(folder)), installed_target("local", "executorch", 1)
+        workspace, target = Workspace.find(Path(folder)), installed_target()
         predictor, classes = table_predictor(workspace, target, Precision.INT8, SPACE)
         network = load_space(workspace, SPACE).network(Architecture.parse(result["architecture"]), classes)
         said = predictor.predict(network.workload(Precision.INT8))

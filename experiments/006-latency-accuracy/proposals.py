@@ -12,13 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from hwbench.api.prediction import installed_target, measuring, table_predictor
+from hwbench.api.prediction import measuring, table_predictor
 from hwbench.latency import AdditivePredictor
 from hwbench.spaces import StagedSpace, load_space
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, BlockSpec, Outcome, Precision, TensorSpec
 from hwbench.studies.latencies import space_latencies
+from hwbench.testing.tables import installed_target
 from hwbench.workspace import Workspace
 
 HERE = Path(__file__).resolve().parent
@@ -59,7 +60,7 @@ def main() -> None:
     parser.add_argument("space")
     name = parser.parse_args().space
     workspace = Workspace.find()
-    space, target = load_space(workspace, name), installed_target(DEVICE, "executorch", 1)
+    space, target = load_space(workspace, name), installed_target()
     predictor, classes = table_predictor(workspace, target, PRECISION, name)
     measure = measuring(workspace, target, "executorch")
     results = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hwbench.api.prediction import installed_target, table_predictor
+from hwbench.api.prediction import table_predictor
 from hwbench.devices import load_device
 from hwbench.errors import HwbenchError, InfeasibleBudget, NotMeasured
 from hwbench.latency import macs
@@ -43,6 +43,7 @@ from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, Artifact, LatencyStats, Network, Precision, Session, Timing, Workload
 from hwbench.studies.latencies import space_latencies
 from hwbench.testing.experiments import neighbour
+from hwbench.testing.tables import installed_target
 from hwbench.workspace import Workspace
 
 HERE = Path(__file__).resolve().parent
@@ -141,7 +142,7 @@ def latencies_of(space: StagedSpace) -> tuple[SpaceSums, str]:
     The law is that a network takes as long by its multiply-adds as the fastest of its space does; measured draws
     correct it (``within``).
     """
-    target = installed_target(DEVICE, "executorch", 1)
+    target = installed_target()
     try:
         predictor, _ = table_predictor(Workspace.find(), target, INT8, space.name, CLASSES)
     except NotMeasured:

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from scipy.stats import spearmanr
 
-from hwbench.api.prediction import installed_target, table_predictor
+from hwbench.api.prediction import table_predictor
 from hwbench.specs import Precision
+from hwbench.testing.tables import installed_target
 from hwbench.workspace import Workspace
 
 HERE = Path(__file__).resolve().parent
@@ -29,7 +30,7 @@ def main() -> None:
     assert spec.loader is not None
     truth = sys.modules["truth"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(truth)
-    workspace, target = Workspace.find(), installed_target("local", "executorch", 1)
+    workspace, target = Workspace.find(), installed_target()
     measured_ms = json.loads((truth.HERE / "latency.json").read_text())
     results = {}
     for precision in (Precision.INT8, Precision.FP32):

@@ -24,7 +24,7 @@ import torch
 
 from hwbench.api.export import export_source
 from hwbench.api.export_sources import source_of
-from hwbench.api.prediction import installed_target, measuring, table_predictor
+from hwbench.api.prediction import measuring, table_predictor
 from hwbench.data import Reading
 from hwbench.deploy import open_validation
 from hwbench.deploy.model_process import served
@@ -33,6 +33,7 @@ from hwbench.spaces import StagedSpace, read_space
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.specs import Architecture, Network, Outcome, Precision
 from hwbench.studies.latencies import space_latencies
+from hwbench.testing.tables import installed_target
 from hwbench.training import Recipe, Resources, Scores, open_data, train
 from hwbench.training.recipe_files import RecipeFile
 from hwbench.units import parse_duration
@@ -77,7 +78,7 @@ def draw(budget: str) -> None:
     Networks that were drawn before stay, and the next ones are drawn by the table that is there now.
     """
     workspace, precision, budget_s = Workspace.find(), Precision.INT8, parse_duration(budget, name="--budget")
-    space, target = space_of("x3d-mini:"), installed_target(DEVICE, "executorch", 1)
+    space, target = space_of("x3d-mini:"), installed_target()
     predictor, _ = table_predictor(workspace, target, precision, "x3d-mini", CLASSES, False, (True, None))
     sums = space_latencies(space, predictor, precision, CLASSES)
     known = json.loads(NETWORKS.read_text())["networks"] if NETWORKS.is_file() else []
@@ -128,7 +129,7 @@ def shape(clip: tuple[int, int], depths: Sequence[int], widths: Sequence[int]) -
 def measured(networks: Sequence[Network], precision: Precision) -> dict[str, float]:
     """Medians in milliseconds by architecture, as the store has them or as they are measured now."""
     workspace = Workspace.find()
-    measure = measuring(workspace, installed_target(DEVICE, "executorch", 1), "executorch")
+    measure = measuring(workspace, installed_target(), "executorch")
     by_workload = {network.workload(precision): network.name for network in networks}
     rows = [row for row in measure(list(by_workload)) if row.outcome is Outcome.OK]
     return {by_workload[row.workload]: round(1e3 * row.stats.median_s, 4) for row in rows}

@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from hwbench.api.prediction import installed_target, measuring
+from hwbench.api.prediction import measuring
 from hwbench.specs import Outcome, Precision
 from hwbench.testing.experiments import neighbour
+from hwbench.testing.tables import installed_target
 from hwbench.workspace import Workspace
 
 HERE = Path(__file__).resolve().parent
@@ -318,7 +319,7 @@ def together() -> None:
         here = [n for n in listed if n["at"] == row["at"]]
         if row["at"].startswith("int8") and taken(row) and row == best_of(here, row["role"]):
             names[truth.network_of(row["architecture"]).workload(Precision.INT8)] = row["name"]
-    measure = measuring(workspace, installed_target(truth.DEVICE, "executorch", 1), "executorch", keep=())
+    measure = measuring(workspace, installed_target(), "executorch", keep=())
     found = {names[row.workload]: row for row in measure(list(names)) if row.outcome is Outcome.OK}
     truth.write(TOGETHER, {name: round(1e3 * found[name].stats.median_s, 4) for name in sorted(found)})
 

@@ -26,7 +26,7 @@ from scipy.stats import kendalltau
 import hwbench
 from hwbench import TestRequest, TrainRequest
 from hwbench.api import quickstart
-from hwbench.api.prediction import installed_target, table_predictor
+from hwbench.api.prediction import table_predictor
 from hwbench.data import generation
 from hwbench.data.synthetic import SyntheticSpec
 from hwbench.spaces import StagedSpace, load_space, read_space
@@ -39,6 +39,7 @@ from hwbench.studies.fidelities import ScoreObservation
 from hwbench.studies.fitted_scores import FittedScores
 from hwbench.studies.latencies import space_latencies
 from hwbench.testing.experiments import neighbour
+from hwbench.testing.tables import installed_target
 from hwbench.workspace import Workspace, shipped
 
 HERE = Path(__file__).resolve().parent
@@ -83,7 +84,7 @@ def draw(budget_ms: float) -> None:
     """Random networks within the budget less the reserve, and what the quickstart found there by seed."""
     workspace = Workspace.find()
     within_s = budget_ms * (1 - quickstart.RESERVE) / 1e3
-    target = installed_target("local", quickstart.RUNTIME, quickstart.THREADS)
+    target = installed_target()
     predictor, classes = table_predictor(workspace, target, quickstart.INT8, quickstart.SPACE)
     latencies = space_latencies(load_space(workspace, quickstart.SPACE), predictor, quickstart.INT8, classes)
     feasible, rng = FeasibleSet(latencies, within_s), np.random.default_rng(35)

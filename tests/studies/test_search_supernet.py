@@ -23,6 +23,7 @@ from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.api.study_supernet import WEIGHTS, Members, StudySupernet, block_macs
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
+from hwbench.devices import load_device
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName, VideoError
 from hwbench.latency import table_path
 from hwbench.room import SUPERNETS, clean_cache
@@ -293,7 +294,7 @@ def test_a_study_in_another_storage_is_refused_before_a_supernet_is_trained(
 def test_int8_files_of_a_runtime_that_writes_none_are_refused_before_a_supernet_is_trained(
     workspace: Workspace, space: StagedSpace, data: StudyData
 ) -> None:
-    target = installed_target("local", "torch", 1)
+    target = installed_target(load_device(workspace, "local"), "torch", 1)
     space_table(space, Precision.FP32, target=target).write(table_path(workspace.root, target, Precision.FP32))
     asked = SearchRequest(
         budget="100ms", runtime="torch", precision="fp32", evaluator="supernet", data=data.source, supernet_epochs=1,
