@@ -184,6 +184,7 @@ def test_python_program_of_the_page_prints_an_answer_for_each_frame(
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.long
 def test_python_program_of_a_runtime_without_a_page_of_streams_prints_the_same(
     stream: DeployedModel, film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -216,6 +216,7 @@ def test_a_place_where_nobody_answers_is_not_taken_for_a_second_device(serve, li
     assert "attached: " in refusal({"serial": "X"})
 
 
+@pytest.mark.long
 @needs_adb
 def test_a_place_where_nobody_answers_leaves_nothing_in_adbs_list(tmp_path, monkeypatch):
     monkeypatch.setattr(adb_program, "CALL_S", 1.0)

@@ -165,6 +165,7 @@ def test_a_key_that_is_forgotten_is_trusted_again(
     assert run.json("show", pi)["online"]
 
 
+@pytest.mark.long
 def test_a_board_is_prepared(run: Terminal, pi: str) -> None:
     prepared = run.json("prepare", pi)
     assert str(prepared["runner"]).startswith("native")

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from hwbench.api.prediction import installed_target
+from hwbench.devices import Device
 from hwbench.errors import MissingDependency, UnknownName
 from hwbench.measure import cache as module
 from hwbench.measure.cache import ArtifactCache, engine_version
@@ -110,7 +111,10 @@ def test_who_builds_files_is_told_of_all_that_it_takes(tmp_path, monkeypatch, ru
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     command = f"{engine} is not installed; install it with: python -m pip install"
-    for ask in (lambda: ArtifactCache(tmp_path, runtime).load(OTHER), lambda: installed_target("local", runtime, 1)):
+    for ask in (
+        lambda: ArtifactCache(tmp_path, runtime).load(OTHER),
+        lambda: installed_target(Device("local", "local"), runtime, 1),
+    ):
         with pytest.raises(MissingDependency, match=re.escape(f"{command} '{all_of_it}'") + "$"):
             ask()
     with pytest.raises(MissingDependency, match=f"{command} {engine}$"):  # who runs files needs no more

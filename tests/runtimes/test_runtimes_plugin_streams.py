@@ -160,6 +160,7 @@ def run(words: list[str], installed: dict[str, str], folder: Path) -> subprocess
     return subprocess.run(command, env=installed, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
 
 
+@pytest.mark.long
 def test_a_loader_of_streams_passes_the_suite(installed: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "test_whole.py").write_text(SUITE)
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--show-capture=no", "test_whole.py", "-k", "stream_hands"]

@@ -148,7 +148,15 @@ EVEN = {"optimizer": "sgd", "learning_rate": 0.01, "clip_grad_norm": 1e3, "batch
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [{}, {"accumulate": 2}, {"gradient_checkpointing": True}], ids=str)
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"gradient_checkpointing": True},
+        pytest.param({}, marks=pytest.mark.long),
+        pytest.param({"accumulate": 2}, marks=pytest.mark.long),
+    ],
+    ids=str,
+)
 def test_weights_without_gradients_are_those_of_one_process(
     data_root: Path, tmp_path: Path, how: dict[str, object]
 ) -> None:
@@ -189,9 +197,14 @@ def damaged(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "how", [{"sync_bn": True}, {"sync_bn": True, "gradient_checkpointing": True},
-            {"sync_bn": False, "precision": "fp16"}], ids=str,
-)  # fmt: skip
+    "how",
+    [
+        {"sync_bn": True},
+        {"sync_bn": False, "precision": "fp16"},
+        pytest.param({"sync_bn": True, "gradient_checkpointing": True}, marks=pytest.mark.long),
+    ],
+    ids=str,
+)
 def test_a_process_that_read_nothing_counts_for_nothing(damaged: Path, tmp_path: Path, how: dict[str, object]) -> None:
     options = json.dumps({**EVEN, "network": "counting", "batch_size": 2, "on_error": "skip", **how})
     with contextlib.redirect_stdout(io.StringIO()):
