@@ -3,11 +3,12 @@
 import sqlite3
 from contextlib import closing
 
+import pytest
 from measured import TARGET
 from micro_workspace import SPACE
 
 import hwbench
-from hwbench.latency import LatencyTable, table_path
+from hwbench.latency import LatencyTable, Role, table_path
 from hwbench.specs import Precision
 from hwbench.testing.listeners import Keeper
 from hwbench.testing.tables import work
@@ -68,3 +69,17 @@ def the_host_was_started_anew(workspace, clock="+8 hours"):
 
 def slower(fake, factor):
     fake.law = lambda workload: factor * work(workload)
+
+
+def expect_on_the_day_of_the_table(workspace, fake, old, visits):
+    """Rows that are new beside those of the workloads ``old`` are as the law, not as the slower device of now.
+
+    The anchors are among what was measured since so many visits. The table is returned.
+    """
+    after = table(workspace)
+    assert set(fake.visits[visits:]) & old  # the anchors, before what is new
+    fresh = [row for row in after if row.workload not in old and row.role is Role.BLOCK]
+    assert fresh
+    for row in fresh:
+        assert row.stats.median_s == pytest.approx(work(row.workload), rel=0.01)
+    return after

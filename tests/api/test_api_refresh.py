@@ -11,6 +11,7 @@ from measured import CONDITIONS, TARGET, fake_device
 from refreshing import (
     INT8,
     a_day_passes,
+    expect_on_the_day_of_the_table,
     profile,
     slower,
     table,
@@ -130,12 +131,7 @@ def test_rows_of_another_occasion_are_joined_on_the_scale_of_most_rows(workspace
     slower(fake, 1.08)
     visits = len(fake.visits)
     profile(workspace, space="wider")
-    after = table(workspace)
-    assert set(fake.visits[visits:]) & old  # the anchors, before what is new
-    fresh = [row for row in after if row.workload not in old and row.role is Role.BLOCK]
-    assert fresh
-    for row in fresh:
-        assert row.stats.median_s == pytest.approx(work(row.workload), rel=0.01)  # and not 1.08 times that
+    after = expect_on_the_day_of_the_table(workspace, fake, old, visits)
     assert after.scale.factor == pytest.approx(1.08, rel=0.005)
 
 

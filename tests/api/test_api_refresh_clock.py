@@ -2,12 +2,19 @@
 
 import pytest
 from measured import TARGET, fake_device
-from refreshing import INT8, profile, slower, table, the_clock_was_ahead, the_host_was_started_anew, two_spaces
+from refreshing import (
+    INT8,
+    expect_on_the_day_of_the_table,
+    profile,
+    slower,
+    table,
+    the_clock_was_ahead,
+    the_host_was_started_anew,
+    two_spaces,
+)
 
 from hwbench.api.prediction import table_predictor
-from hwbench.latency import Role
 from hwbench.testing.listeners import Keeper
-from hwbench.testing.tables import work
 
 
 @pytest.fixture
@@ -29,12 +36,7 @@ def test_rows_after_a_start_of_the_host_are_of_another_occasion_whatever_its_clo
     slower(fake, 1.2)
     visits = len(fake.visits)
     profile(workspace, space="wider")
-    after = table(workspace)
-    assert set(fake.visits[visits:]) & old  # the anchors, before what is new
-    fresh = [row for row in after if row.workload not in old and row.role is Role.BLOCK]
-    assert fresh
-    for row in fresh:
-        assert row.stats.median_s == pytest.approx(work(row.workload), rel=0.01)  # and not 1.2 times that
+    after = expect_on_the_day_of_the_table(workspace, fake, old, visits)
     assert after.scale.factor == pytest.approx(1.2, rel=0.005)
     assert after.scale.occasions == 2
     profile(workspace, refresh=True)

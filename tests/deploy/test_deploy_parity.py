@@ -244,15 +244,20 @@ class OfFloats(nn.Module):
         return logits
 
 
-def test_a_forward_that_fixes_a_dtype_is_refused_as_such() -> None:
-    module, clip = OfFloats().eval(), torch.randn(CLIP.shape)
-    said = r"^OfFloats: its forward fixes a dtype, .*; write x\.to\(self\.fc\.weight\.dtype\) in place of x\.float"
+def expect_refused(module: nn.Module, clip: torch.Tensor, said: str) -> None:
+    """Whatever makes a deploy form of a model refuses it in these words."""
     with pytest.raises(UnsupportedModule, match=said):
         check_deploy_form(module, lambda m: Unfolded(m, CLIP), clip)
     with pytest.raises(UnsupportedModule, match=said):
         deploy_graph(module, clip)
     with pytest.raises(UnsupportedModule, match=said):
         transmute_model(module, example_input=clip)
+
+
+def test_a_forward_that_fixes_a_dtype_is_refused_as_such() -> None:
+    module, clip = OfFloats().eval(), torch.randn(CLIP.shape)
+    said = r"^OfFloats: its forward fixes a dtype, .*; write x\.to\(self\.fc\.weight\.dtype\) in place of x\.float"
+    expect_refused(module, clip, said)
 
 
 class OfFourBytes(OfFloats):
@@ -267,12 +272,7 @@ class OfFourBytes(OfFloats):
 def test_a_forward_that_takes_no_double_precision_fixes_a_dtype_whatever_it_says() -> None:
     module, clip = OfFourBytes().eval(), torch.randn(CLIP.shape)
     said = r"^OfFourBytes: its forward fixes a dtype, .*double precision \(numbers of four bytes, please\); write x\.to"
-    with pytest.raises(UnsupportedModule, match=said):
-        check_deploy_form(module, lambda m: Unfolded(m, CLIP), clip)
-    with pytest.raises(UnsupportedModule, match=said):
-        deploy_graph(module, clip)
-    with pytest.raises(UnsupportedModule, match=said):
-        transmute_model(module, example_input=clip)
+    expect_refused(module, clip, said)
     with pytest.raises(InvalidValue, match=r"^OfFourBytes does not take a clip of .*: numbers of four bytes, please"):
         deploy_graph(module, clip.double())
 

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import json
-import statistics
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,16 +11,15 @@ import onnx
 import pytest
 import torch
 from torch import nn
+from traced_files import expect_traced_time
 
 from hwbench.errors import InvalidFile, MissingDependency, UnsupportedModule
 from hwbench.models import workload_module
 from hwbench.runtimes import ModuleForm, get
-from hwbench.runtimes.machine import Machine
 from hwbench.runtimes.onnx import OnnxRuntime
 from hwbench.runtimes.onnx.export import OPSET
 from hwbench.runtimes.protocol import Options
 from hwbench.runtimes.python_models import ModelFailure, load_model
-from hwbench.runtimes.python_runner import RunnerSession
 from hwbench.runtimes.runners import check_file
 from hwbench.specs import Workload
 
@@ -104,16 +102,7 @@ def test_neither_the_first_runs_nor_a_preemption_make_the_time_of_an_operation(m
 
 
 def test_the_traced_time_of_a_file_is_that_of_the_executions_that_were_traced(built, tmp_path):
-    class Keeping(Machine):
-        def load(self, path, options):
-            self.model = super().load(path, options)
-            return self.model
-
-    (tmp_path / "list.tsv").write_text(f"a\t{built[0].path}\n")
-    machine, options = Keeping(), Options(list=str(tmp_path / "list.tsv"), profile=True, warm_ms=1.0, min_samples=5)
-    (told,) = (answer for answer in RunnerSession(options, machine).answers() if answer["kind"] == "ops")
-    assert {count for _, _, count in told["ops"]} == {len(machine.model.traced_ns)}
-    assert told["total_ns"] == round(statistics.median(machine.model.traced_ns))
+    expect_traced_time(built[0].path, tmp_path, samples=5)
 
 
 def test_an_input_of_no_fixed_shape_is_refused(built, tmp_path):

@@ -13,16 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from traced_files import expect_traced_time
 
 from hwbench.errors import MissingDependency
 from hwbench.models import eager_workload
 from hwbench.runtimes import ModuleForm, get, of_file
-from hwbench.runtimes.machine import Machine
 from hwbench.runtimes.openvino import GRAPH, PRECISION, WEIGHTS, converted
 from hwbench.runtimes.openvino_model import durations_us
 from hwbench.runtimes.protocol import Options
 from hwbench.runtimes.python_models import ModelFailure, load_model, middle_mean
-from hwbench.runtimes.python_runner import RunnerSession
 from hwbench.specs import Precision, Workload
 
 BLOCK = Workload.parse("x3d_i4_m12_o4_k3x3x3_se8_swish@1x4x3x7x5/fp32/auto")
@@ -96,16 +95,7 @@ def test_executions_before_do_not_change_which_operations_are_told(built):
 
 
 def test_the_traced_time_of_a_file_is_that_of_the_executions_that_were_traced(built, tmp_path):
-    class Keeping(Machine):
-        def load(self, path, options):
-            self.model = super().load(path, options)
-            return self.model
-
-    (tmp_path / "list.tsv").write_text(f"a\t{built[0].path}\n")
-    machine, options = Keeping(), Options(list=str(tmp_path / "list.tsv"), profile=True, warm_ms=1.0, min_samples=7)
-    (told,) = (answer for answer in RunnerSession(options, machine).answers() if answer["kind"] == "ops")
-    assert {count for _, _, count in told["ops"]} == {len(machine.model.traced_ns)}
-    assert told["total_ns"] == round(statistics.median(machine.model.traced_ns))
+    expect_traced_time(built[0].path, tmp_path, samples=7)
 
 
 def counted(durations_us, read=None):
