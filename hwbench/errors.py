@@ -98,7 +98,16 @@ class DeviceUnreachable(DeviceError):
 
 
 class DeviceBusy(DeviceError):
-    """Another process, or another thread of this one, holds the device; the message says which, and since when."""
+    """Another process, or another thread of this one, holds the device; the message says which, and since when.
+
+    Args:
+        message: What is said.
+        ours: Whether another thread of this process holds it.
+    """
+
+    def __init__(self, message: str, *, ours: bool = False) -> None:
+        super().__init__(message)
+        self.ours = ours
 
 
 class DeviceLost(DeviceError):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.devices import Device
+from hwbench.errors import DeviceBusy
 from hwbench.measure.builder import Builder, BuildFailure
 from hwbench.measure.campaign import Campaign, CampaignWatch
 from hwbench.measure.on_device import campaign_on
@@ -21,6 +23,8 @@ from hwbench.workspace import Workspace
 
 # More failures than this are summed up by outcome; all of them stand in the store.
 SHOWN_FAILURES = 10
+# Between two looks whether a device that another process holds is free: each look logs in anew.
+_LOOK_S = 5.0
 
 
 class CampaignProgress(CampaignWatch):
@@ -35,6 +39,9 @@ class CampaignProgress(CampaignWatch):
         self._measure = _CampaignStage(listener, "measure")
         self._failed = 0
         self._sessions = self._turn = 0
+
+    def comparing(self, count: int) -> None:
+        self._build.start(count, "rows of another build")
 
     def planned(self, missing: int, stored: int) -> None:
         self._build.start(missing, "")
@@ -125,6 +132,7 @@ def place_campaign(
     timing: Timing | None = None,
     precisions: Collection[Precision] = (),
     builder: Builder | None = None,
+    waits: bool = False,
     listener: Listener = SILENT,
 ) -> Iterator[Campaign]:
     """A campaign on a device of a workspace.
@@ -140,10 +148,16 @@ def place_campaign(
         timing: Protocol of the rows; default: ``Timing()``.
         precisions: Of the rows, as far as they are known: a device that does not compute in one is refused.
         builder: Builds, and goes on living; default: one of its own.
-        listener: Hears about long steps, and what is not as it should be.
+        waits: For a device that another process holds, however long; whoever waits may hold no other device. Default:
+            an error.
+        listener: Hears about long steps, for whom it waits, and what is not as it should be.
+
+    Raises:
+        DeviceBusy: Another thread of this process holds the device, or another process and ``waits`` is not set.
     """
     again = [outcome for outcome in Outcome if outcome is not Outcome.OK] if retry else [Outcome.LOST]
-    with campaign_on(
+    begun = partial(
+        campaign_on,
         device,
         store=store,
         cache_dir=workspace.cache,
@@ -155,5 +169,21 @@ def place_campaign(
         builder=builder,
         retry=again,
         report=listener.say,
-    ) as campaign:
-        yield campaign
+    )
+    with ExitStack() as stack:
+        yield _once_free(stack, begun, listener) if waits else stack.enter_context(begun())
+
+
+def _once_free(stack: ExitStack, begun: Callable[[], AbstractContextManager[Campaign]], listener: Listener) -> Campaign:
+    """Enters a campaign as soon as no other process holds its device; the listener hears once of who does."""
+    told = False
+    while True:
+        try:
+            return stack.enter_context(begun())
+        except DeviceBusy as error:
+            if error.ours:
+                raise
+            if not told:
+                listener.say(f"{error}; this command waits, and goes on then")
+            told = True
+            time.sleep(_LOOK_S)

@@ -221,7 +221,8 @@ def measuring(
         builder: Builds, and goes on living; default: one of its own.
         keep: Measure all of it now, whatever is known, into a file of its own (``store_aside``), and then copy the rows
             of these into the store, where it has none. Default: what the store lacks is measured, and goes there; so is
-            what it has from an occasion before that of the table, on which the device took another time.
+            what it has from an occasion before that of the table, on which the device took another time; and a device
+            that another process holds is waited for.
         listener: Hears progress and failures, and of a table that was measured under other conditions, as on another
             machine of that name.
     """
@@ -246,6 +247,7 @@ def measuring(
                 threads=target.threads,
                 precisions={workload.precision for workload in workloads},
                 builder=builder,
+                waits=keep is None,
                 listener=listener,
             ) as campaign,
         ):

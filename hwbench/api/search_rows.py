@@ -186,6 +186,7 @@ class RowCutting:
                 threads=target.threads,
                 precisions={precision},
                 builder=self.builder,
+                waits=True,
                 listener=self.listener,
             ) as campaign,
         ):

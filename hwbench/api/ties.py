@@ -46,7 +46,8 @@ def begin_occasion(
         return
     known, before = set(missing), _of_another_build(campaign)
     # After an update all rows may be taken over, the anchors among them, as those of the first batch tell.
-    if before and (campaign.take_over([one for one in missing if one in before][: campaign.batch]) or known - before):
+    first = [one for one in missing if one in before][: campaign.batch]
+    if before and (campaign.take_over(first, watch) or known - before):
         known -= before
     further = untied(workspace, campaign, precisions, variant, known)
     if not (missing or further):

@@ -84,7 +84,7 @@ def leased(identity: str, address: str = "") -> Iterator[None]:
             _files[identity] = _take(identity, address)
             _threads[identity] = threading.current_thread()
         elif _threads[identity] is not threading.current_thread():
-            raise DeviceBusy(_in_use(address or identity, "another thread of this process"))
+            raise DeviceBusy(_in_use(address or identity, "another thread of this process"), ours=True)
         _held[identity] += 1
     try:
         yield

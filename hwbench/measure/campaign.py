@@ -64,6 +64,9 @@ def no_state() -> Mapping[str, Any]:
 class CampaignWatch:
     """What a campaign tells while it runs; override what is of interest."""
 
+    def comparing(self, count: int) -> None:
+        """So many workloads with a row of another build are to be built: the row stays where the file is the same."""
+
     def planned(self, missing: int, stored: int) -> None:
         """``missing`` workloads are to be measured; ``stored`` ones have rows already."""
 
@@ -190,9 +193,12 @@ class Campaign:
             self._run_batch(batch, watch, _Next(batches[number + 1 : number + 2], following))
         return self._result(asked, set(missing), time.monotonic() - started)
 
-    def take_over(self, workloads: Sequence[Workload]) -> list[Workload]:
+    def take_over(self, workloads: Sequence[Workload], watch: CampaignWatch | None = None) -> list[Workload]:
         """Builds workloads, and takes over rows that another build has of the same bytes; returns what is left."""
+        watch = watch or CampaignWatch()
+        watch.comparing(len(workloads))
         for result in self.build(workloads):
+            watch.built(result)
             if not isinstance(result, BuildFailure):
                 self._adopted(result)
         return self.missing(workloads)

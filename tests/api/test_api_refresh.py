@@ -218,6 +218,23 @@ def test_rows_that_an_update_builds_anew_are_joined_by_the_anchors(workspace, fa
         assert table(workspace)[workload].median_s == pytest.approx(work(workload), rel=0.01)
 
 
+def test_files_that_an_update_builds_to_compare_them_are_counted(workspace, fake):
+    profile(workspace)
+    a_day_passes(workspace)
+    fake.version, build, ears, counted = "updated", fake.build, Keeper(), []
+
+    def built(workloads):
+        for number, made in enumerate(build(workloads)):
+            counted.append((number, [stage.done for stage in ears.stages if stage.stage == "build"][-1]))
+            yield made
+
+    fake.build = built
+    profile(workspace, ears)
+    assert len(counted) > 3
+    assert all(number == told for number, told in counted), "each was told before the next one was built"
+    assert ears.stages[0].note == "rows of another build"
+
+
 def test_a_shift_that_is_not_common_is_told_with_the_rows_to_measure_anew(workspace, fake):
     profile(workspace)
     a_day_passes(workspace)
