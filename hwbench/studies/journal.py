@@ -12,7 +12,7 @@ import optuna
 from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.study import Study
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.locks import try_flock, without_locks
@@ -29,6 +29,8 @@ UNSCORED = "unscored"
 FIXED_PARAMS = "fixed_params"
 # System attribute of a trial of a search that the sampler drew uniformly from the networks within the budget.
 DRAW = "hwbench:draw"
+# How attributes begin that Optuna gives a trial while its network is scored: rungs of a pruner, and constraints.
+_OF_SCORES = ("completed_rung_", "constraints")
 
 
 @contextmanager
@@ -226,29 +228,41 @@ def _reclaim(study: Study, num_choices: int, fits: Callable[[dict[str, Any]], bo
     """Closes trials that an ended process left open, and queues networks that were chosen but never scored.
 
     They go before what waits, which is queued again behind them: Optuna takes waiting trials by their numbers. A trial
-    that was queued and ended among its choices is queued with all of them; the sampler repeats any other one. What does
-    not fit, as newer rows of a table may have put it beyond the budget, stays closed, or is closed.
+    that was queued and ended among its choices is queued with all of them; the sampler repeats any other one. A network
+    that is queued again is what it was to the sampler, a draw or one of a generation. What does not fit, as newer rows
+    of a table may have put it beyond the budget, stays closed, or is closed.
     """
     close_open_trials(study)
     trials = study.get_trials(deepcopy=False)
     waiting = [t for t in trials if t.state is TrialState.WAITING and FIXED_PARAMS in t.system_attrs]
-    queued = [t.system_attrs[FIXED_PARAMS] for t in waiting]
+    queued = [_repeated(t, t.system_attrs[FIXED_PARAMS]) for t in waiting]
     # A trial that was queued with some choices has others beside them when it is finished.
     settled = [choices for t in finished_trials(study) for choices in (t.params, t.system_attrs.get(FIXED_PARAMS))]
-    interrupted: list[dict[str, Any]] = []
+    first: list[dict[str, Any]] = []
     for trial in trials:
         chosen = trial.params if len(trial.params) == num_choices else trial.system_attrs.get(FIXED_PARAMS)
-        if trial.state is TrialState.FAIL and chosen is not None and chosen not in [*settled, *interrupted]:
-            interrupted.append(chosen)
-    first = [*interrupted, *(choices for choices in queued if choices not in interrupted)]
-    first = [choices for choices in first if fits is None or fits(choices)]
+        if trial.state is TrialState.FAIL and chosen is not None and chosen not in settled:
+            settled.append(chosen)
+            first.append(_repeated(trial, chosen))
+    interrupted = [one[FIXED_PARAMS] for one in first]
+    first += [one for one in queued if one[FIXED_PARAMS] not in interrupted]
+    first = [one for one in first if fits is None or fits(one[FIXED_PARAMS])]
     if first == queued:
         return
     for trial in waiting:  # it begins before it is closed: a copy of the study (Optuna's) needs the time of that
         study._storage.set_trial_state_values(trial._trial_id, state=TrialState.RUNNING)
     close_open_trials(study)
-    for choices in first:
-        study.enqueue_trial(choices)
+    for attributes in first:
+        study.add_trial(create_trial(state=TrialState.WAITING, system_attrs=attributes))
+
+
+def _repeated(trial: FrozenTrial, choices: dict[str, Any]) -> dict[str, Any]:
+    """System attributes of a trial that is to make these choices in place of another one.
+
+    Optuna does not ask the sampler about it, so what that kept with the other one is kept with it.
+    """
+    kept = {name: value for name, value in trial.system_attrs.items() if not name.startswith(_OF_SCORES)}
+    return {**kept, FIXED_PARAMS: choices}
 
 
 def close_open_trials(study: Study) -> None:

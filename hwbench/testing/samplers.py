@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import optuna
 import pytest
@@ -14,13 +15,20 @@ from hwbench.latency import AdditivePredictor
 from hwbench.spaces import read_space
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.specs import Architecture, Precision
+from hwbench.studies.journal import finished_trials, open_study
 from hwbench.studies.latencies import space_latencies
 from hwbench.studies.sampler import Base, FeasibleSampler
-from hwbench.testing.tables import CLASSES, space_table
+from hwbench.studies.settings import Settings
+from hwbench.testing.tables import CLASSES, installed_target, space_table
 from hwbench.workspace import shipped
 
 TRIALS, STARTUP = 24, 6
 Score = Callable[[Architecture], float]
+
+
+def _length(architecture: Architecture) -> float:
+    """A score that knows no budget."""
+    return float(len(architecture.key))
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +62,11 @@ class SamplerConformance:
     def test_an_interrupted_study_goes_on_as_it_would_have(self, base: Base, tiny_feasible: FeasibleSet) -> None:
         assert proposals(tiny_feasible, base, pieces=(9, TRIALS - 9)) == proposals(tiny_feasible, base)
 
+    def test_a_network_during_which_a_search_was_killed_changes_nothing(
+        self, base: Base, tiny_feasible: FeasibleSet, tmp_path: Path
+    ) -> None:
+        assert killed_proposals(tiny_feasible, base, tmp_path / "study") == proposals(tiny_feasible, base)
+
 
 def proposals(
     feasible: FeasibleSet,
@@ -61,7 +74,7 @@ def proposals(
     *,
     seed: int = 0,
     pieces: tuple[int, ...] = (TRIALS,),
-    score: Score = lambda architecture: float(len(architecture.key)),
+    score: Score = _length,
 ) -> list[Architecture]:
     """What a sampler proposes in a study; a new sampler goes on with it for each of the ``pieces``."""
     found: list[Architecture] = []
@@ -76,4 +89,22 @@ def proposals(
     for trials in pieces:
         study.sampler = FeasibleSampler(feasible, base, seed=seed, startup=STARTUP)
         study.optimize(objective, n_trials=trials)
+    return found
+
+
+def killed_proposals(
+    feasible: FeasibleSet, base: Base, folder: Path, *, kills: tuple[int, ...] = (2, 9)
+) -> list[Architecture]:
+    """What a sampler proposes in a search that is killed while a network is scored, behind so many others."""
+    space, found = feasible.space, list[Architecture]()
+    settings = Settings(space.name, "", installed_target().key, "int8", 1e3 * feasible.budget_s, CLASSES)
+    for trials in (*kills, TRIALS):
+        sampler = FeasibleSampler(feasible, base, seed=0, startup=STARTUP)
+        with open_study(folder, settings, sampler, len(space.choices)) as study:
+            while len(finished_trials(study)) < trials:
+                trial = study.ask()
+                found.append(space.sample(trial))
+                study.tell(trial, _length(found[-1]))
+            if trials < TRIALS:
+                space.sample(study.ask())
     return found

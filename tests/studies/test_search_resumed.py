@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import optuna
 import pytest
 from optuna.study import Study
@@ -331,7 +332,15 @@ def test_proposals_are_no_draws_however_many_trials_follow(make_search):
     assert run(6).course.draws == (0, 1, 2)
     with pytest.raises(KeyboardInterrupt):
         run(24, stop=8)
-    assert set(run(24).course.draws) == {0, 1, 2, 6, 7, 10, 11, 12}  # 8 was queued again, as 9
+    assert set(run(24).course.draws) == {0, 1, 2, 6, 7, 9, 10, 11, 12}  # 8 was drawn, and is repeated as 9
+    search = make_search(evaluator="deep-and-slow", sampler="thompson")
+    tried = {one.architecture for one in run(24).history}
+    space, rng = search.feasible.space, np.random.default_rng(0)
+    queue(search, next(space.params(one) for _ in range(99) if (one := search.feasible.draw(rng)).key not in tried))
+    with pytest.raises(KeyboardInterrupt):
+        run(25, stop=25)
+    again = run(25)
+    assert (again.trials, again.history[-1].trial, 26 in again.course.draws) == (25, 26, False)  # queued by hand, as 25
 
 
 def test_a_study_of_before_keeps_the_draws_that_it_told_by_their_places(make_search):
@@ -408,6 +417,19 @@ def test_an_interrupted_study_tries_what_it_would_have_in_the_same_order(optima,
     queued = [trial for trial in stored_trials(optima()) if "fixed_params" in trial.system_attrs]
     assert sum(trial.state is TrialState.COMPLETE for trial in queued) == 6
     assert all(trial.datetime_start for trial in queued)
+
+
+@pytest.mark.parametrize("ended", [(4,), (4, 12, 2)])
+def test_a_network_that_is_repeated_is_of_the_generation_that_it_was_of(make_search, ended):
+    def search(name, evaluation=0):
+        return replace(make_search(name, evaluator="deep-and-slow", sampler="nsga2"), watch=Stop(evaluation))
+
+    whole = search("whole").run(trials=26, measure=1)  # a generation has 20
+    for evaluation in ended:
+        with pytest.raises(KeyboardInterrupt):
+            search("stopped", evaluation).run(trials=26, measure=1)
+    result = search("stopped").run(trials=26, measure=1)
+    assert [one.architecture for one in result.history] == [one.architecture for one in whole.history]
 
 
 def test_a_study_of_before_does_not_get_its_first_networks_again(optima):
