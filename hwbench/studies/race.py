@@ -92,7 +92,7 @@ class RaceStanding:
         architecture: Printed form.
         top1: On the validation videos that all networks of the round could read, a share; nan where it failed.
         loss: Mean negative log-likelihood there, in nats; nan where it failed.
-        seconds: Wall time of its training.
+        seconds: Wall time of its training, without that of an int8 file.
         outcome: One of ``OUTCOMES``.
         behind: Top-1 that the leader is better by, a share; None of the leader, and where it failed.
         loss_behind: The same of the loss, in nats.

@@ -392,6 +392,7 @@ def test_a_round_goes_on_from_the_weights_of_the_one_before(finalists):
     assert (before.recipe.epochs, checkpoint.recipe.epochs) == (1, 2)
     assert checkpoint.facts["weights"] == f"sha256 {before.sha256}"
     assert run.results.top1 == pytest.approx(checkpoint.metrics["top1"])
+    assert run.seconds == checkpoint.metrics["seconds"]
     assert (train.workspace.root / run.checkpoint).is_file()
     alone = finalists("alone", epochs=2)
     alone(key, 1)
@@ -429,7 +430,7 @@ def test_what_becomes_of_a_finalist_is_judged_on_the_validation_videos_of_the_st
     train = finalists("classes", score="int8")
     train = replace(train, data=StudyData(train.workspace, str(folder), Fidelity(1)))
     key = members(train)[0]
-    train(key, 1)
+    first = train(key, 1)
     run_dir = train.run_dir(key, 1)
     path, scored = run_dir / "checkpoint.pt", run_dir / "int8-executorch" / "scores.npz"
     validated, judged_on = load_scores(run_dir / "scores.npz").videos, load_scores(scored).videos
@@ -443,8 +444,11 @@ def test_what_becomes_of_a_finalist_is_judged_on_the_validation_videos_of_the_st
     save_scores(scored, file_scores(next(scored.parent.glob("*.pte")), other))  # as an earlier version wrote them
     assert load_scores(scored).videos != validated
     assert not train.is_trained(key, 1)
-    assert train(key, 1).results.videos == load_scores(scored).videos == validated
+    again = train(key, 1)
+    assert again.results.videos == load_scores(scored).videos == validated
     assert train.is_trained(key, 1)
+    # The time of the training, which is kept: that of the file is none of it, whoever makes it.
+    assert first.seconds == again.seconds == load_checkpoint(path)[0].metrics["seconds"]
 
 
 def test_a_finalist_is_no_trial_again(finalists):
