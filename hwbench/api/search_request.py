@@ -398,8 +398,13 @@ class SearchRequest:
         """Options that are no settings of a study and that its folder keeps, by name, as they are typed."""
         plan = self.plan
         options = {
+            "space": self.space if self.named else None,
             "time": self.time,
             "trials": self.trials,
+            "startup": self.startup,
+            "measure": self.measure if changed(self, "measure") else None,
+            "measure-rows": self.measure_rows,
+            "decoder": self.decoder if changed(self, "decoder") else None,
             "finalists": plan.finalists or self.finalists,
             "data": None if self.reads and not plan.of_others else self.data,
             "finalist-epochs": plan.finalist_epochs,

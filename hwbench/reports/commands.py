@@ -14,7 +14,7 @@ from hwbench.runtimes import DEFAULT, exporting, names, usable
 from hwbench.spaces.begun import SHARES, asked_ms
 from hwbench.specs import Precision, Target
 from hwbench.studies.evaluators import TRAINING
-from hwbench.studies.settings import INTERPOLATED, RAISE, transferred_from
+from hwbench.studies.settings import INTERPOLATED, LEFT_OUT, RAISE, transferred_from
 from hwbench.training.recipe_files import setting_texts
 from hwbench.workspace import NO_TRAININGS
 
@@ -101,6 +101,8 @@ def _search(result: StoredResult, race: list[str], trials: int | None = None) ->
     if s.emulated:
         words.append("--allow-emulated")
     words.append(_filling(s.missing_rows))
+    if s.missing_rows != LEFT_OUT:
+        words.append(f"--measure-rows {result.most_rows}")
     if not s.by_prediction:
         words.append(f"--confidence {s.confidence}")
     return " ".join([*words, *race, f"--study {shlex.quote(result.study)}"])

@@ -53,7 +53,7 @@ class StoredResult:
     trials are kept, without a password; None: in the folder of the study. ``learned_data`` is what the studies that it
     learned from trained on; empty where that differs, or is not known. ``learned`` says what a model of the trainings
     that it began from is worth. ``replaced`` is the number of networks that rows measured for the study put beyond its
-    budget, so that others were tried besides.
+    budget, so that others were tried besides, and ``most_rows`` how many rows could be measured for it.
     """
 
     study: str
@@ -79,6 +79,7 @@ class StoredResult:
     unpredicted: int = 0
     given_up_trials: tuple[int, ...] = ()
     replaced: int = 0
+    most_rows: int = 0
 
     @property
     def space(self) -> str:
@@ -224,7 +225,8 @@ def _parse(study: str, path: Path, values: Mapping[str, object]) -> StoredResult
         given_up=len(_list(values.get("given_up", []), "given_up")),
         given_up_trials=_trials(values.get("given_up", [])),
         unpredicted=int(_number(values.get("unpredicted", 0), "unpredicted")),
-        replaced=_replaced(values.get("measured_rows", {})),
+        replaced=_of_rows(values, "replaced"),
+        most_rows=_of_rows(values, "limit"),
     )
 
 
@@ -241,10 +243,12 @@ def _trials(values: object) -> tuple[int, ...]:
     return tuple(int(_number(one["trial"], "given_up.trial")) for one in listed)
 
 
-def _replaced(values: object) -> int:
-    if not isinstance(values, dict):
-        raise ValueError(f"measured_rows: expected an object, got {_shown(values)}")
-    return int(_number(values.get("replaced", 0), "measured_rows.replaced"))
+def _of_rows(values: Mapping[str, object], key: str) -> int:
+    """A number of ``measured_rows``; 0 where no row could be measured."""
+    rows = values.get("measured_rows", {})
+    if not isinstance(rows, dict):
+        raise ValueError(f"measured_rows: expected an object, got {_shown(rows)}")
+    return int(_number(rows.get(key, 0), f"measured_rows.{key}"))
 
 
 def _named(values: object) -> dict[str, str]:

@@ -30,11 +30,14 @@ SETTINGS = "settings"
 # Stands for a budget that cannot be read, without which no search begins.
 _BUDGET = "BUDGET"
 # What is kept of these, in the order in which it is typed.
-_TIME, _RACE = ("time", "trials", "finalists"), ("data", "finalist-epochs", "finalist-score")
+_PLAIN = ("time", "trials", "startup", "measure", "measure-rows", "decoder", "finalists")
+_RACE = ("data", "finalist-epochs", "finalist-score")
+# The spaces as they were typed, where one is a model of the user's own, whose name in the settings is no option.
+_SPACE = "space"
 # Settings that are options of the same name.
 _ALIKE = ("evaluator", "sampler", "objective", "data", "modality")
-# What becomes of rows that were not measured, where they are not left out.
-_INTERPOLATED, _TRANSFERRED = "interpolated", "transferred from "
+# What becomes of rows that were not measured.
+_LEFT_OUT, _INTERPOLATED, _TRANSFERRED = "left out", "interpolated", "transferred from "
 # Limits in bytes: the option, and the setting.
 _SIZES = (("max-file-size", "max_file_bytes"), ("max-activations", "max_activation_bytes"))
 # Shares of the input that networks are trained on, in the effort of a study: the option, and its value.
@@ -84,7 +87,7 @@ def asked_options(folder: Path) -> dict[str, str]:
     """Options of the last command of a study that are no settings: name -> text; what is damaged is left out."""
     values = kept_json(folder / ASKED)
     kept = values if isinstance(values, dict) else {}
-    return {name: text for name in (*_TIME, *_RACE) if isinstance(text := kept.get(name), str) and text}
+    return {name: text for name in (_SPACE, *_PLAIN, *_RACE) if isinstance(text := kept.get(name), str) and text}
 
 
 def learned_sources(text: str) -> tuple[str, ...]:
@@ -142,8 +145,8 @@ def going_on(folder: Path, spaces: Sequence[str]) -> str:
     """
     storage = kept_at(folder)
     stored = kept_json(folder / SETTINGS_COPY) if storage else journal_settings(folder / JOURNAL)
-    options = list(_options(stored if isinstance(stored, dict) else {}, spaces))
     asked = asked_options(folder)
+    options = list(_options(stored if isinstance(stored, dict) else {}, () if _SPACE in asked else spaces))
     races = asked.get("finalists", "0") != "0"
     settled = {name for name, _ in options}
     options += [(name, text) for name, text in asked.items() if (races or name not in _RACE) and name not in settled]
@@ -169,6 +172,8 @@ def _options(stored: Mapping[str, object], spaces: Sequence[str]) -> Iterator[tu
     if isinstance(precision := stored.get("precision"), str):
         yield "precision", precision
     yield from _engine(str(target))
+    if isinstance(classes := stored.get("num_classes"), int):
+        yield "classes", str(classes)
     budgets = _asked_budgets(stored, limits)
     yield "budget", ",".join(f"{one:.12g}ms" for one in budgets) if budgets else _BUDGET
     for name in _ALIKE:
@@ -208,12 +213,17 @@ def _engine(key: str) -> Iterator[tuple[str, str]]:
 
 
 def _forms(stored: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """What is timed, and what becomes of rows that were not measured: switches, and the device that stands in."""
+    """What is timed, and what becomes of rows that were not measured: switches, and the device that stands in.
+
+    Where rows are left out, they are filled in without the switch once ``hwbench profile`` has chosen rows.
+    """
     if stored.get("variant") == STREAM:
         yield "streaming", ""
     if stored.get("emulated") is True:
         yield "allow-emulated", ""
     rows = str(stored.get("missing_rows"))
+    if rows == _LEFT_OUT:
+        yield "no-interpolate", ""
     if rows == _INTERPOLATED:
         yield "interpolate", ""
     if rows.startswith(_TRANSFERRED):

@@ -11,7 +11,7 @@ from hwbench.documents import read_json
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.registry import suggest
 from hwbench.spaces.begun import asked_ms, going_on, is_begun
-from hwbench.spaces.cards import load_card
+from hwbench.spaces.cards import ZOO_SPACE, load_card
 from hwbench.spaces.digest import choices_digest
 from hwbench.spaces.families.by_hand import hand_network, is_importable
 from hwbench.spaces.loader import load_space
@@ -96,10 +96,11 @@ def _no_result(workspace: Workspace, study: str, options: str) -> UnknownName:
     check_reference(study, known)
     folder = workspace.studies / study
     if is_begun(folder):
+        spaces = [*workspace.names("search_spaces"), *(ZOO_SPACE + name for name in workspace.names("zoo"))]
         return UnknownName(
             f"study {study!r} has no result: its search has not finished, or found no network within the budget; "
             "it goes on with the same command, and further options where it had some: "
-            f"{going_on(folder, workspace.names('search_spaces'))}"
+            f"{going_on(folder, spaces)}"
         )
     command = " ".join(filter(None, ['hwbench search --budget "12 ms"', options, f"--study {study}"]))
     return UnknownName(f"no finished study {study!r}; {suggest(study, known)}; make one: {command}")

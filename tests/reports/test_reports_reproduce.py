@@ -63,6 +63,13 @@ def test_the_command_of_a_result_of_before_leaves_out_the_networks_that_took_the
     assert trials_of_the_page(workspace) == 16
 
 
+@pytest.mark.parametrize(("measured", "most"), [({"measured_rows": {"replaced": 1, "limit": 7}}, 7), ({}, 0)])
+def test_the_command_measures_as_many_filled_rows_as_the_study_could(workspace, stored, measured, most):
+    assert "--measure-rows" not in commands.search(read_result(workspace, "mine"))  # it left rows out
+    stored(lambda values: (values["settings"].update(missing_rows="interpolated"), values.update(measured)))
+    assert f" --interpolate --measure-rows {most} " in commands.search(read_result(workspace, "mine"))
+
+
 @pytest.mark.parametrize("confidence", [0.9, 0.9512345, 0.9999999])
 def test_the_command_asks_for_the_confidence_of_the_study(workspace, stored, confidence):
     stored(lambda values: values["settings"].update(confidence=confidence))

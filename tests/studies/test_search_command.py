@@ -15,6 +15,7 @@ import pytest
 import hwbench
 import hwbench.api.prediction
 import hwbench.api.search
+import hwbench.testing.tables
 from hwbench.cli.main import main
 from hwbench.errors import UnknownName
 from hwbench.latency import LatencyTable, Role, table_path
@@ -24,7 +25,7 @@ from hwbench.spaces.resolve import resolve
 from hwbench.specs import Precision
 from hwbench.studies.evaluators import evaluators
 from hwbench.studies.sampler import FeasibleSampler
-from hwbench.testing.tables import installed_target
+from hwbench.testing.tables import installed_target, space_table
 from hwbench.workspace import Workspace, shipped
 
 
@@ -151,22 +152,36 @@ def test_the_same_command_goes_on(run):
     assert "budget_ms was 4.2, now 5.0" in err
 
 
+def choose_rows_of_two_heads(space, table_file, monkeypatch):
+    """A table with heads of 5 and 8 classes that lacks some rows, as profile chooses them."""
+    rows = {row.workload: row for row in LatencyTable.read(table_file)}
+    with monkeypatch.context() as patch:
+        patch.setattr(hwbench.testing.tables, "CLASSES", 5)
+        rows |= {row.workload: row for row in space_table(space, Precision.INT8)}
+    kept = [row for row in rows.values() if "i32_m256_o64_k3x3x3" not in row.workload.key]
+    assert len(kept) < len(rows)
+    LatencyTable(installed_target(), Precision.INT8, kept, adaptive=True).write(table_file)
+
+
 @pytest.mark.parametrize(
     ("options", "written"),
     [
         (
             (),
-            "--space x3d-tiny --device local --precision int8 --budget 4.2ms {usual} --seed 0 {learned} --trials 2 "
-            "--study half",
+            "--space x3d-tiny --device local --precision int8 --classes 8 --budget 4.2ms {usual} --no-interpolate "
+            "--seed 0 {learned} --trials 2 --study half",
         ),
-        (("--budget", "4ms,4.2ms"), "--budget 4ms,4.2ms {usual} --seed 0 {learned} --trials 2 --study half"),
+        (
+            ("--budget", "4ms,4.2ms"),
+            "--budget 4ms,4.2ms {usual} --no-interpolate --seed 0 {learned} --trials 2 --study half",
+        ),
         (
             ("--sampler", "tpe", "--objective", "score,latency", "--seed", "3"),
-            "--evaluator fitted --sampler tpe --objective score,latency --seed 3 {learned} --trials 2 --study half",
+            "--sampler tpe --objective score,latency --no-interpolate --seed 3 {learned} --trials 2 --study half",
         ),
         (
             ("--storage", "sqlite:///half.db"),
-            "--budget 4.2ms {usual} --seed 0 {learned} --trials 2 --storage sqlite:///{root}/half.db --study half",
+            "{usual} --no-interpolate --seed 0 {learned} --trials 2 --storage sqlite:///{root}/half.db --study half",
         ),
         (
             ("--confidence", "0.9", "--max-file-size", "2MB", "--max-activations", "8MiB"),
@@ -174,17 +189,29 @@ def test_the_same_command_goes_on(run):
         ),
         (
             ("--sustained", "--budget", "4.2ms,5ms"),
-            "--budget 4.2ms,5ms {usual} --seed 0 --sustained {learned} --trials 2 --study half",
+            "--budget 4.2ms,5ms {usual} --no-interpolate --seed 0 --sustained {learned} --trials 2 --study half",
         ),
         (
             ("--learn-from", "some.csv", "--learn-from", "other trainings.csv", "--evaluator", "fitted"),
             "--seed 0 --learn-from some.csv --learn-from 'other trainings.csv' --trials 2 --study half",
         ),
         (("--interpolate",), "--budget 4.2ms {usual} --interpolate --seed 0 {learned} --trials 2 --study half"),
+        (
+            ("--no-interpolate", "--classes", "5"),
+            "--classes 5 --budget 4.2ms {usual} --no-interpolate --seed 0 {learned} --trials 2 --study half",
+        ),
+        (
+            ("--measure", "5", "--measure-rows", "0", "--startup", "1"),
+            "--seed 0 {learned} --trials 2 --startup 1 --measure 5 --measure-rows 0 --study half",
+        ),
     ],
 )
 @pytest.mark.parametrize("command", [("report", "half"), ("train", "half:best"), ("bench", "half:best")])
-def test_a_study_that_was_interrupted_goes_on(run, workspace, monkeypatch, command, options, written):
+def test_a_study_that_was_interrupted_goes_on(
+    run, workspace, space, table_file, monkeypatch, command, options, written
+):
+    if "--classes" in options:
+        choose_rows_of_two_heads(space, table_file, monkeypatch)
     if "--sustained" in options:
         keep_course(workspace)
     if "--learn-from" in options:
@@ -300,6 +327,19 @@ def test_a_study_goes_on_with_the_engine_and_the_form_that_it_began_with(run, wo
         "--device pi5 --runtime onnx --threads 2 --budget 5ms --data clips --modality rgb+flow --on-error skip "
         "--frames-share 0.5 --resolution-share 0.75 --streaming --allow-emulated --transfer-from s9 --study half"
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("named", "option"), [("zoo-e3d-s", "zoo-e3d-s"), ("x3d-tiny", "my.x3d:tiny")])
+def test_a_study_goes_on_in_the_space_of_a_card_or_of_a_model_of_the_users_own(run, workspace, named, option):
+    folder = workspace.studies / "half"
+    folder.mkdir(parents=True)
+    settings = {"settings": {"space": named, "budget_ms": 5}}
+    (folder / "journal.log").write_text(json.dumps({"op_code": 2, "study_id": 0, "user_attr": settings}))
+    request = hwbench.SearchRequest(budget="5ms", space=option, decoder="torchcodec")
+    (folder / "asked.json").write_text(json.dumps(request.asked))
+    words = shlex.split(run("report", "half")[2].partition("hwbench search ")[2])
+    told = dict(zip(words[::2], words[1::2], strict=True))
+    assert (told["--space"], told["--decoder"], told["--budget"]) == (option, "torchcodec", "5ms")
 
 
 @pytest.mark.parametrize(
