@@ -41,6 +41,7 @@ def open_study(
     num_choices: int,
     storage: StudyStorage | None = None,
     fits: Callable[[dict[str, Any]], bool] | None = None,
+    keep: Callable[[], None] | None = None,
 ) -> Iterator[Study]:
     """The study of a folder, made or continued; one process at a time. A trial makes ``num_choices`` choices.
 
@@ -54,25 +55,35 @@ def open_study(
         num_choices: Of the space.
         storage: Keeps the trials; None: a journal in the folder.
         fits: Whether the network of some choices is still searched for; None: each is.
+        keep: Writes what stands beside the settings in the folder; called before the study has them, so that no study
+            is without, and after it is known to be one of theirs.
 
     Raises:
         InvalidValue: The study exists with other settings or in another storage, or another process is at work on it.
         InvalidFile: The journal is damaged, or the storage has lost the study, or has one that is none of a search.
         WorkspaceError: The folder cannot be written, or has no locks, or the storage not be reached.
     """
+
+    def told() -> AbstractContextManager[None]:
+        return nullcontext() if storage else damage_told(folder / JOURNAL)
+
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / ".lock").open("w") as lock, quiet_optuna():
             _take(lock.fileno(), folder)
             check_marker(folder, storage, folder / JOURNAL)
             with _opened(folder, storage) as opened:
-                with nullcontext() if storage else damage_told(folder / JOURNAL):
+                with told():
                     study = _load(opened, folder.name, settings, sampler)
-                    _agree(study, settings, folder.name)
+                    _check_same(study, settings, folder.name)
+                if keep is not None:
+                    keep()
+                with told():
+                    _store(study, settings)
                 if storage is not None:
                     write_text(folder / SETTINGS_COPY, json.dumps(settings.as_dict(), indent=2) + "\n")
                     write_text(folder / MARKER, marker_text(folder, storage) + "\n")
-                with nullcontext() if storage else damage_told(folder / JOURNAL):
+                with told():
                     _reclaim(study, num_choices, fits)
                 yield study
 
@@ -192,7 +203,7 @@ def damage_told(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _agree(study: Study, settings: Settings, name: str) -> None:
+def _check_same(study: Study, settings: Settings, name: str) -> None:
     """Refuses a study of other settings, and one that another program made, before anything is written to it."""
     attributes, directions = study.user_attrs, [direction.name.lower() for direction in study.directions]
     stored = attributes.get(SETTINGS)
@@ -207,7 +218,12 @@ def _agree(study: Study, settings: Settings, name: str) -> None:
             f"study {name!r}: expected one to {' and '.join(settings.directions)}, what is kept under its name is to "
             f"{' and '.join(directions)}; choose another one with --study"
         )
-    if stored is None or not stored.keys() >= settings.as_dict().keys():  # from now on, all of it is compared
+
+
+def _store(study: Study, settings: Settings) -> None:
+    """Gives a study its settings, and what one of before lacks of them: from now on, all of it is compared."""
+    stored = study.user_attrs.get(SETTINGS)
+    if stored is None or not stored.keys() >= settings.as_dict().keys():
         study.set_user_attr(SETTINGS, settings.as_dict() | (stored or {}))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -221,8 +221,8 @@ class Search:
         self.settings = replace(self.settings, scoring=scoring_of(make))
         base, num_choices = samplers.get(self.settings.sampler), len(self.feasible.space.choices)
         folder = self.workspace.studies / self.name
-        with open_study(folder, self.settings, None, num_choices, self.storage, self._fits) as study:
-            self._keep_texts(folder)
+        keep = partial(self._keep_texts, folder)
+        with open_study(folder, self.settings, None, num_choices, self.storage, self._fits, keep) as study:
             startup = self._startup(study, trials)
             study.sampler = self._sampler(base, startup)
             note_earlier_draws(study)
@@ -251,7 +251,7 @@ class Search:
         return self.feasible.space.of_params({name: choices[name] for name in values})
 
     def _keep_texts(self, folder: Path) -> None:
-        """Keeps what stands beside the settings, once these are kept; a file that was lost is written again."""
+        """Keeps what stands beside the settings; a file that was lost is written again."""
         for path, text in ((folder / name, text) for name, text in self.kept.items() if text):
             if not (path.is_file() and path.read_bytes() == text.encode()):
                 write_text(path, text)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from optuna.study import Study
 
 import hwbench
 import hwbench.api.prediction
@@ -230,6 +231,23 @@ def test_a_study_that_was_interrupted_goes_on(
     words = shlex.split(err.strip().partition("hwbench search")[2])
     status, out, err = run("search", *words)
     assert status == 0, err
+
+
+def test_a_study_that_has_just_begun_goes_on_with_as_many_trials(run, workspace, monkeypatch):
+    store = Study.set_user_attr
+
+    def ends(study, name, value):
+        store(study, name, value)
+        if name == "settings":
+            raise KeyboardInterrupt
+
+    search = ("search", "--budget", "4.2ms", "--evaluator", "entropy", "--study", "half", "--trials")
+    with monkeypatch.context() as patch:
+        patch.setattr(Study, "set_user_attr", ends)
+        assert run(*search, "6")[0] == 130
+    assert " --trials 6 --study half" in run("report", "half")[2]
+    assert run(*search, "7", "--seed", "1")[0] == 2  # another study, which leaves that one alone
+    assert " --trials 6 --study half" in run("report", "half")[2]
 
 
 def test_a_predicted_top1_is_shown_as_1_at_most(run, workspace, space):
