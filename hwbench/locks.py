@@ -1,19 +1,24 @@
 """Locks on files, and file systems without them: Lustre without ``-o flock``, NFS without lockd, some of FUSE.
 
-A lock ends with the process that holds it, however that ends.
+A lock ends with the process that holds it, however that ends; that of ``try_flock`` with the last of those, too, that
+are forked from it meanwhile, unless it is ``kept_from_children``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
 from hwbench.errors import WorkspaceError
 
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
+# Files that a process closes when it is forked from this one.
+_closed_in_children: set[IO[str]] = set()
 
 
 def try_flock(file: int | IO[str]) -> bool | None:
@@ -26,6 +31,29 @@ def try_flock(file: int | IO[str]) -> bool | None:
         OSError: The file system fails in another way.
     """
     return _tried(fcntl.flock, file)
+
+
+@contextlib.contextmanager
+def kept_from_children(file: IO[str]) -> Iterator[None]:
+    """Lets no process that is forked while the block runs share the lock of a file, which it would hold on to.
+
+    Processes that read videos are forked, and see the end of a killed one that needs them seconds later.
+    """
+    _closed_in_children.add(file)
+    try:
+        yield
+    finally:
+        _closed_in_children.discard(file)
+
+
+def _close() -> None:
+    """The lock stays with the parent, which has the file open."""
+    for file in _closed_in_children:
+        file.close()
+    _closed_in_children.clear()
+
+
+os.register_at_fork(after_in_child=_close)
 
 
 def try_lockf(file: int | IO[str]) -> bool | None:

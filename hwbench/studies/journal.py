@@ -15,7 +15,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
-from hwbench.locks import try_flock, without_locks
+from hwbench.locks import kept_from_children, try_flock, without_locks
 from hwbench.printable import printable
 from hwbench.studies.optuna_log import quiet_optuna
 from hwbench.studies.settings import Settings
@@ -69,7 +69,7 @@ def open_study(
 
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / ".lock").open("w") as lock, quiet_optuna():
+        with (folder / ".lock").open("w") as lock, kept_from_children(lock), quiet_optuna():
             _take(lock.fileno(), folder)
             check_marker(folder, storage, folder / JOURNAL)
             with _opened(folder, storage) as opened:

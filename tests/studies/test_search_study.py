@@ -206,6 +206,30 @@ def test_another_process_may_not_use_the_study_at_the_same_time(make_search):
     assert "--study mine-2" in Nested.said
 
 
+def test_a_process_that_a_killed_search_has_forked_does_not_keep_the_study_in_use(make_search):
+    until, end = os.pipe()
+
+    class Killed(SearchWatch):
+        def evaluated(self, candidate):
+            if not os.fork():  # as a reader of videos, which sees seconds later that it is alone
+                os.close(end)
+                os.read(until, 1)
+                os._exit(0)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    search = make_search()
+    search.watch = Killed()
+    process = multiprocessing.get_context("fork").Process(target=search.run, args=(2, 1))
+    process.start()
+    process.join()
+    try:
+        assert process.exitcode == -signal.SIGKILL
+        assert make_search().run(trials=2, measure=1).trials == 2
+    finally:
+        os.close(end)
+        os.close(until)
+
+
 def test_other_settings_under_the_same_name_are_refused(make_search):
     make_search().run(trials=2, measure=1)
     with pytest.raises(InvalidValue, match=r"budget_ms was 4\.2, now 5\.0; .*--study mine-2"):
