@@ -368,14 +368,14 @@ def _other_validation(checkpoint: Checkpoint, data: str, request: TrainRequest) 
     words += ["--clips", str(recipe.test_clips), "--crops", str(recipe.test_crops)]
     words += [] if request.on_error == RAISE else ["--on-error", request.on_error]
     words += [] if request.decoder == DECODER else ["--decoder", request.decoder]
-    words += [word for name in _own_model(checkpoint.network) for word in ("--made-by", name)]
+    words += [word for name in _own_model(checkpoint.network, request.made_by) for word in ("--made-by", name)]
     return (
         f"{checkpoint.path}: it was validated on other videos or labels than {data} has now; score it anew: "
         f"hwbench test {shlex.join(words)}"
     )
 
 
-def _own_model(network: Network) -> list[str]:
+def _own_model(network: Network, made_by: str | None) -> list[str]:
     """What --made-by takes of a network that a user's function makes; empty for blocks of a space."""
     from hwbench.specs.kinds.by_hand import is_by_hand, model_of
     from hwbench.specs.model_name import ModelName, named_models
@@ -383,7 +383,8 @@ def _own_model(network: Network) -> list[str]:
     labels = [model_of(block) for block in network.blocks if is_by_hand(block)]
     if not labels:
         return []
-    names = [name for name, _ in named_models(labels)]
+    named = [ModelName.parse(text) for text in made_by.split(",")] if made_by else []
+    names = [name for name, _ in named_models(labels)] + [str(name) for name in named if name.label in labels]
     # Of one function with several clips, the name with the clip that the network has.
     names.sort(key=lambda name: ModelName.parse(name).input not in (None, network.input))
     return [*names, "package.module:function"][:1]  # a stored result is given back also where no name was given

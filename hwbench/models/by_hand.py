@@ -81,6 +81,8 @@ class HandModel:
 
 
 _loaded: dict[tuple[ModelName, int | None], HandModel] = {}
+# Named beside a checkpoint, which tells what their models are made for.
+_makers: dict[ModelName, None] = {}
 
 
 def load(name: ModelName, num_classes: int | None = None) -> HandModel:
@@ -103,6 +105,16 @@ def load(name: ModelName, num_classes: int | None = None) -> HandModel:
         model = _loaded[name, classes] = _examined(name, function, classes)
     note_named(name, classes)
     return model
+
+
+def name_maker(name: ModelName) -> None:
+    """Imports what the user named beside a checkpoint; its model is made and looked at by the classes of that one.
+
+    Raises:
+        InvalidValue: There is no such function.
+    """
+    imported(name)
+    _makers[name] = None
 
 
 def block(spec: BlockSpec) -> nn.Module:
@@ -132,24 +144,27 @@ def trainable(network: Network) -> nn.Module:
     are loaded.
 
     Raises:
-        UnsupportedModule: No such model was loaded.
-        InvalidValue: It has another number of classes, or other blocks.
+        UnsupportedModule: No such model was named, or what loading it raises.
+        InvalidValue: It has another number of classes, or other blocks, or what loading it raises.
     """
     return _model_of(network).make()
 
 
 def _model_of(network: Network) -> HandModel:
     """The model whose network this is; raises what ``trainable`` raises."""
-    labels = [part_of(block) for block in network.blocks]
-    for model in list(_loaded.values()):
-        if labels == [part_of(block) for block in model.network.blocks] and model.input == network.input:
-            found = load(model.name, network.num_classes)
-            if found.network.num_classes != network.num_classes:
-                raise InvalidValue(
-                    f"{model.name} has {found.network.num_classes} classes, {network.num_classes} are needed; let the "
-                    f"function take {CLASSES}, and make its head as wide"
-                )
-            return found
+    label, parts = model_of(network.blocks[0]), [part_of(block) for block in network.blocks]
+    for name in dict.fromkeys([*(name for name, _ in _loaded), *_makers]):
+        if name.label != label or name.input not in (None, network.input):
+            continue
+        model = load(name, network.num_classes)
+        if model.input != network.input or [part_of(block) for block in model.network.blocks] != parts:
+            continue
+        if model.network.num_classes != network.num_classes:
+            raise InvalidValue(
+                f"{model.name} has {model.network.num_classes} classes, {network.num_classes} are needed; let the "
+                f"function take {CLASSES}, and make its head as wide"
+            )
+        return model
     raise UnsupportedModule(_unknown(network.blocks))
 
 

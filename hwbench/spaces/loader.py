@@ -13,7 +13,7 @@ from hwbench.registry import suggest
 from hwbench.spaces.axes import Axis, frame_counts, is_too_wide, one, resolutions, write
 from hwbench.spaces.cards import ZOO_SPACE, load_card
 from hwbench.spaces.families import MEMBERS, families
-from hwbench.spaces.families.by_hand import hand_network, hand_space, with_classes
+from hwbench.spaces.families.by_hand import hand_space, name_hand_maker, with_classes
 from hwbench.spaces.family import Family, stage_of
 from hwbench.spaces.protocols import SearchedSpace
 from hwbench.spaces.space import FIRST_FAMILY, StagedSpace
@@ -88,13 +88,14 @@ def spaces_with_classes(space: SearchedSpace, num_classes: int) -> SearchedSpace
 
 
 def load_named(text: str | None) -> None:
-    """Imports the model that a user names beside a checkpoint of it, ``package.module:function``; None is nothing.
+    """Imports the function that a user names beside a checkpoint of its model, ``package.module:function``; None is
+    nothing. The model is made when the checkpoint is read, which tells the number of its classes.
 
     Raises:
-        InvalidValue, UnsupportedModule: No such name, or the function makes no model that can be looked at.
+        InvalidValue: No such name, or there is no such function.
     """
     if text is not None:
-        hand_network(ModelName.parse(text))
+        name_hand_maker(ModelName.parse(text))
 
 
 def read_space(path: Path) -> StagedSpace:

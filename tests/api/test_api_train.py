@@ -34,6 +34,7 @@ from hwbench.errors import (
 from hwbench.interpreter import python_environment
 from hwbench.models import by_hand
 from hwbench.models.hand_weights import HandWeights
+from hwbench.spaces import load_named
 from hwbench.specs import TensorSpec, model_name
 from hwbench.testing.listeners import Keeper
 from hwbench.training import FineTuning, Resources, TrainingProgress, load_checkpoint, save_checkpoint
@@ -166,7 +167,7 @@ def test_what_scores_a_finished_run_anew_has_the_options_that_it_needs(
     argv = shlex.split(advice.partition("hwbench ")[2])
     assert argv[-2:] == (["--made-by", model] if own_model else ["--on-error", policy])
     if own_model:
-        monkeypatch.setattr(by_hand, "_loaded", {})  # as in another process, which was told no name
+        forget_names(monkeypatch)
     values, _ = printed(capfd, *argv, "--threads", "1", "--workers", "0")
     assert (values["videos"], len(values["unreadable"])) == (3, 1)
     if qat:
@@ -448,7 +449,11 @@ def cubic(num_classes=8):
 def mixed(num_classes=8):
     return nn.Sequential(*cubic(num_classes), nn.Unflatten(1, (-1, 2)), nn.Linear(2, 2), nn.Flatten())
 
-network.input_shape = normalised.input_shape = cubic.input_shape = mixed.input_shape = INPUT
+def of_classes(num_classes):
+    return network(num_classes)
+
+for one in (network, normalised, cubic, mixed, of_classes):
+    one.input_shape = INPUT
 """
 
 
@@ -458,6 +463,12 @@ def own(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> str:
     (workspace.root / "api_own_nets.py").write_text(OWN)
     monkeypatch.syspath_prepend(workspace.root)
     return "api_own_nets"
+
+
+def forget_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in another process, to which no model was named."""
+    monkeypatch.setattr(by_hand, "_loaded", {})
+    monkeypatch.setattr(by_hand, "_makers", {})
 
 
 def class_folders(workspace: Workspace, folder: Path, *names: str) -> str:
@@ -695,13 +706,32 @@ def test_a_teacher_of_another_function_is_named_beside_the_checkpoint(
         ).checkpoint
         for name in ("network", "normalised")
     )
-    monkeypatch.setattr(by_hand, "_loaded", {})  # as in another process, which was told no name
+    forget_names(monkeypatch)
     request = replace(REQUEST, data=None, architecture=str(student), qat=True, teacher=teacher, epochs=1)
     one = replace(request, made_by=f"{own}:network", out=tmp_path / "tuned")
     with pytest.raises(UnsupportedModule, match="train takes several with commas, as for a --teacher"):
         hwbench.train(one, workspace=workspace)
     both = replace(one, made_by=f"{own}:network, {own}:normalised")
     assert hwbench.train(both, workspace=workspace).epochs == 1
+
+
+def test_a_checkpoint_tells_its_function_the_number_of_classes(
+    workspace: Workspace, own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, by = class_folders(workspace, tmp_path / "data", "grow", "shrink"), f"{own}:of_classes"
+    request = replace(REQUEST, data=data, epochs=1, batch_size=4)
+    first = hwbench.train(replace(request, architecture=by, out=tmp_path / "run"), workspace=workspace)
+    scored = hwbench.TestRequest(checkpoint=first.checkpoint, threads=1, workers=0)
+    forget_names(monkeypatch)
+    with pytest.raises(UnsupportedModule, match="name the function on the command line, as --made-by"):
+        hwbench.test(scored, workspace=workspace)
+    assert hwbench.test(replace(scored, made_by=by), workspace=workspace).top1 == first.top1
+    forget_names(monkeypatch)
+    load_named(by)
+    assert source_of(first.checkpoint).network.num_classes == 2
+    forget_names(monkeypatch)
+    taught = replace(request, architecture=f"{own}:network", teacher=first.checkpoint, made_by=by, out=tmp_path / "b")
+    assert hwbench.train(taught, workspace=workspace).epochs == 1
 
 
 def test_a_single_class_is_told(workspace: Workspace, own: str, tmp_path: Path) -> None:

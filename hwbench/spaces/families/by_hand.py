@@ -119,6 +119,17 @@ def hand_network(name: ModelName, num_classes: int | None = None) -> Network:
     return _load(name, num_classes).network
 
 
+def name_hand_maker(name: ModelName) -> None:
+    """Imports the function that makes the model of a checkpoint, which tells the number of its classes.
+
+    Raises:
+        InvalidValue: There is no such function.
+    """
+    from hwbench.models import by_hand
+
+    by_hand.name_maker(name)
+
+
 def with_classes(space: StagedSpace, num_classes: int) -> StagedSpace:
     """The space opened with another number of classes, where blocks of a model before its head change with it.
 
