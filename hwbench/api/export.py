@@ -11,7 +11,7 @@ from hwbench.api.export_request import ExportRequest as ExportRequest
 from hwbench.api.export_sources import open_source
 from hwbench.api.layouts import fastest_on
 from hwbench.api.listener import SILENT, Listener, StageProgress
-from hwbench.api.models import ModelArgument
+from hwbench.api.models import ModelArgument, check_made_by
 from hwbench.api.reading import reading_of
 from hwbench.api.requests import changed
 from hwbench.api.resources import torch_threads
@@ -292,6 +292,7 @@ def _check_source(request: ExportRequest, source: ExportSource) -> None:
             there are no videos, or none to calibrate with, and something is said of them.
     """
     _check_videos(request, source)
+    check_made_by(request.made_by, request.model, source.network.blocks, source.network.input)
     if _of_space(source):
         if request.made_by is not None:
             raise UsageError(f"--made-by: {request.model} is made of blocks of a space; leave it out")

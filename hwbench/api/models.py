@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hwbench.errors import UsageError
+
 if TYPE_CHECKING:
-    from hwbench.specs import Network
+    from collections.abc import Iterable
+
+    from hwbench.specs import BlockSpec, Network, TensorSpec
     from hwbench.workspace import Workspace
 
 
@@ -58,6 +63,24 @@ def resolve_model(workspace: Workspace, text: str, num_classes: int | None = Non
     from hwbench.spaces import resolve
 
     return resolve(workspace, text, num_classes)
+
+
+def check_made_by(made_by: str | None, path: str, blocks: Iterable[BlockSpec], clip: TensorSpec) -> None:
+    """Refuses a function that is named with another clip than that of a checkpoint of it; without one it is fine.
+
+    Raises:
+        UsageError: The clips differ.
+    """
+    from hwbench.specs.kinds.by_hand import is_by_hand, model_of
+    from hwbench.specs.model_name import ModelName
+
+    labels = {model_of(block) for block in blocks if is_by_hand(block)}
+    names = [name for name in map(ModelName.parse, made_by.split(",") if made_by else ()) if name.label in labels]
+    if names and all(name.input not in (None, clip) for name in names):
+        plain = replace(names[0], input=None)
+        raise UsageError(
+            f"--made-by {names[0]}: {path} takes clips {clip.key}; name {plain}, which takes them from there"
+        )
 
 
 def card_name(text: str) -> str | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
-from hwbench.api.models import checkpoint_file
+from hwbench.api.models import check_made_by, checkpoint_file
 from hwbench.api.reading import (
     DECODED_CACHE_HELP,
     DECODER_HELP,
@@ -130,6 +130,7 @@ def _test(
     checkpoint = load_checkpoint(path)[0]
     if request.made_by is not None and not any(map(is_by_hand, checkpoint.network.blocks)):
         raise UsageError(f"--made-by: {path} is made of blocks of a space; leave it out")
+    check_made_by(request.made_by, str(path), checkpoint.network.blocks, checkpoint.network.input)
     check_modality(request.modality, checkpoint)
     source = request.data or checkpoint.source
     listener.progress(StageProgress("test", 0, None))

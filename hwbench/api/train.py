@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench import lookup
 from hwbench.api.listener import SILENT, Listener, StageProgress
-from hwbench.api.models import card_name, checkpoint_file, resolve_model
+from hwbench.api.models import card_name, check_made_by, checkpoint_file, resolve_model
 from hwbench.api.reading import DECODER, RGB, check_modality, clip_of, reading_of
 from hwbench.api.resources import resources_for
 from hwbench.api.starting_weights import GivenWeights, own_normalisation
@@ -155,6 +155,10 @@ def _train(
         for name in request.made_by.split(","):
             load_named(name.strip())
     tuning = FineTuning.of(checkpoint_file(request.architecture), request.variant) if request.qat else None
+    teacher = None if request.teacher is None else Teacher.of(checkpoint_file(str(request.teacher)))
+    before = [] if tuning is None else [tuning.checkpoint]
+    for own in before if teacher is None else [*before, teacher.checkpoint]:
+        check_made_by(request.made_by, str(own.path), own.network.blocks, own.network.input)
     if tuning is not None:
         check_modality(request.modality, tuning.checkpoint)
     weights = request.weights
@@ -175,7 +179,7 @@ def _train(
         stride=request.stride,
         policy=FailurePolicy.parse(request.on_error),
         reading=reading_of(request.decoder, request.decoded_cache, request.modality),
-        teacher=None if request.teacher is None else Teacher.of(checkpoint_file(str(request.teacher))),
+        teacher=teacher,
         resources=shared_resources(data, request.device, request.threads, request.workers, request.cuda_graphs),
         world=world,
         tensorboard=request.tensorboard,

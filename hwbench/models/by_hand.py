@@ -81,8 +81,7 @@ class HandModel:
 
 
 _loaded: dict[tuple[ModelName, int | None], HandModel] = {}
-# Named beside a checkpoint, which tells what their models are made for.
-_makers: dict[ModelName, None] = {}
+_makers: dict[ModelName, None] = {}  # named beside a checkpoint, which tells what their models are made for
 
 
 def load(name: ModelName, num_classes: int | None = None) -> HandModel:
@@ -108,7 +107,7 @@ def load(name: ModelName, num_classes: int | None = None) -> HandModel:
 
 
 def name_maker(name: ModelName) -> None:
-    """Imports what the user named beside a checkpoint; its model is made and looked at by the classes of that one.
+    """Imports what the user named beside a checkpoint; its model is looked at by the classes and the clip of that.
 
     Raises:
         InvalidValue: There is no such function.
@@ -154,10 +153,8 @@ def _model_of(network: Network) -> HandModel:
     """The model whose network this is; raises what ``trainable`` raises."""
     label, parts = model_of(network.blocks[0]), [part_of(block) for block in network.blocks]
     for name in dict.fromkeys([*(name for name, _ in _loaded), *_makers]):
-        if name.label != label or name.input not in (None, network.input):
-            continue
-        model = load(name, network.num_classes)
-        if model.input != network.input or [part_of(block) for block in model.network.blocks] != parts:
+        model = load(_on_clip_of(network, name), network.num_classes) if name.label == label else None
+        if model is None or [part_of(block) for block in model.network.blocks] != parts:
             continue
         if model.network.num_classes != network.num_classes:
             raise InvalidValue(
@@ -166,6 +163,16 @@ def _model_of(network: Network) -> HandModel:
             )
         return model
     raise UnsupportedModule(_unknown(network.blocks))
+
+
+def _on_clip_of(network: Network, name: ModelName) -> ModelName:
+    """The name of a model with the clip of a network of it, where its function has another one, or none."""
+    if name.input == network.input or any(m.name == name and m.input == network.input for m in _loaded.values()):
+        return name
+    plain = replace(name, input=None)
+    with torch.random.fork_rng():
+        module = made(plain, network.num_classes if takes_classes(imported(plain)) else None)
+    return plain if input_of(plain, module) == network.input else replace(plain, input=network.input)
 
 
 def is_by_hand_network(blocks: Sequence[BlockSpec]) -> bool:

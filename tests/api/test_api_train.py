@@ -734,6 +734,30 @@ def test_a_checkpoint_tells_its_function_the_number_of_classes(
     assert hwbench.train(taught, workspace=workspace).epochs == 1
 
 
+def test_a_checkpoint_tells_the_clip_that_its_function_is_made_for(
+    workspace: Workspace, own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, by = class_folders(workspace, tmp_path / "data", "grow", "shrink"), f"{own}:network"
+    request = replace(REQUEST, data=data, epochs=1, batch_size=4, out=tmp_path / "run")
+    first = hwbench.train(replace(request, architecture=f"{by}@1x3x2x16x16"), workspace=workspace)
+    run, views = str(first.checkpoint), {"threads": 1, "workers": 0}
+    for own_clip in (False, True):
+        forget_names(monkeypatch)
+        if own_clip:
+            resolve_model(workspace, by, 2)  # as a student of the same function, on the clip that it says itself
+        tested = hwbench.test(hwbench.TestRequest(checkpoint=run, made_by=by, **views), workspace=workspace)
+        assert tested.top1 == first.top1
+    forget_names(monkeypatch)
+    wrong = f"{by}@1x3x4x16x16"
+    said = rf"^--made-by {wrong}: .* takes clips 1x3x2x16x16; name {by}, which takes them from there$"
+    with pytest.raises(UsageError, match=said):
+        hwbench.test(hwbench.TestRequest(checkpoint=run, made_by=wrong, **views), workspace=workspace)
+    with pytest.raises(UsageError, match=said):
+        hwbench.export(hwbench.ExportRequest(model=run, out=tmp_path / "x", made_by=wrong), workspace=workspace)
+    with pytest.raises(UsageError, match=said):
+        hwbench.train(replace(request, architecture=run, qat=True, data=None, made_by=wrong), workspace=workspace)
+
+
 def test_a_single_class_is_told(workspace: Workspace, own: str, tmp_path: Path) -> None:
     heard = Keeper()
     data = class_folders(workspace, tmp_path / "data", "grow")
