@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -15,13 +16,15 @@ from hwbench.blocks.streaming import StreamChain, StreamForm, StreamStep
 from hwbench.errors import UnsupportedModule
 from hwbench.specs import AUTO, STREAM, BlockSpec, TensorSpec
 
+_OF_FORM = ["input", "variant"]
+
 
 def deploy_form(module: nn.Module, input: TensorSpec, variant: str = AUTO) -> nn.Module:
     """The deploy form for inputs of shape ``input``: folded (N·T, C, H, W) in, in eval mode; out as the module gives
     it, activations folded and logits (N, classes). Of several pathways there is one tensor for each.
 
-    A module with ``to_deploy(input, variant)`` says its own; any other is rewritten operation by operation
-    (``hwbench.blocks.graph``). The module is left as it is.
+    A module with ``to_deploy(input, variant)`` says its own (``has_own_form``); any other is rewritten operation by
+    operation (``hwbench.blocks.graph``). The module is left as it is.
 
     Raises:
         UnsupportedModule: An attribute, an operation or a size that no rewrite covers.
@@ -29,13 +32,25 @@ def deploy_form(module: nn.Module, input: TensorSpec, variant: str = AUTO) -> nn
     """
     if variant == STREAM:
         return stream_form(module, input)
-    own = getattr(module, "to_deploy", None)
-    if own is not None:
-        deployed: nn.Module = own(input, variant)
+    if has_own_form(module):
+        deployed: nn.Module = module.to_deploy(input, variant)  # type: ignore[operator]
         return deployed
     dtype = next((parameter.dtype for parameter in module.parameters()), torch.float32)
     examples = tuple(torch.zeros(one.shape, dtype=dtype) for one in input.pathways)
     return deploy_graph(module, examples, variant=variant, result=RewriteResult.FOLDED)
+
+
+def has_own_form(module: nn.Module) -> bool:
+    """Whether a module says its deploy form: its ``to_deploy`` takes ``input`` and ``variant``, by these names.
+
+    A ``to_deploy`` that takes anything else, as in code of others, means something else.
+    """
+    if isinstance(module, EfficientBlock):
+        return True
+    try:
+        return list(inspect.signature(module.to_deploy).parameters) == _OF_FORM  # type: ignore[arg-type]
+    except (AttributeError, TypeError, ValueError):  # there is none, or it is nothing that is called
+        return False
 
 
 def stream_form(module: nn.Module, input: TensorSpec, memory: int | None = None) -> StreamForm:

@@ -8,7 +8,7 @@ import re
 import torch
 from torch import nn
 
-from hwbench.blocks.deployment import BlockChain, deploy_form, stream_form
+from hwbench.blocks.deployment import BlockChain, deploy_form, has_own_form, stream_form
 from hwbench.blocks.layout import batch_to_frames, frames_to_batch
 from hwbench.blocks.streaming import StreamForm
 from hwbench.errors import UnsupportedModule
@@ -60,7 +60,7 @@ def deployed(module: nn.Module, input: TensorSpec, variant: str = AUTO) -> nn.Mo
 
 def keeps_blocks(module: nn.Module) -> bool:
     """Whether the deploy form of a network is made block by block, and not one graph of all of it."""
-    return isinstance(module, VanillaX3d) or hasattr(module, "to_deploy")
+    return isinstance(module, VanillaX3d) or has_own_form(module)
 
 
 def streamed(module: nn.Module, input: TensorSpec, memory: int | None = None) -> StreamForm:

@@ -19,7 +19,7 @@ from hwbench.interpreter import python_environment
 from hwbench.latency.arithmetic import Work
 from hwbench.measure.build_worker import _load_models
 from hwbench.measure.builder import build_all
-from hwbench.models import by_hand, eager_workload, network
+from hwbench.models import by_hand, deployed, eager_workload, keeps_blocks, network
 from hwbench.models.answers import answer
 from hwbench.models.hand_weights import HandWeights
 from hwbench.runtimes.eager import EagerTorch
@@ -62,6 +62,19 @@ make.input_shape = (1, 3, 4, 10, 10)
 def of_classes(num_classes):
     return make(num_classes)
 of_classes.input_shape = make.input_shape
+
+class FoldsItself(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.net = make(classes)
+    def to_deploy(self, inplace):
+        return self
+    def forward(self, x):
+        return self.net(x)
+
+def folds_itself(num_classes=5):
+    return FoldsItself(num_classes)
+folds_itself.input_shape = make.input_shape
 
 def flat():
     return nn.Sequential(stem(), Deep(), nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(4, 6))
@@ -412,6 +425,17 @@ def test_a_block_and_the_network_deploy_through_their_graphs(package):
     deep, x = model.network.blocks[1], TensorSpec(1, 4, 4, 5, 5)
     chain, clip = BlockChain((deep,)).eval(), torch.randn(x.shape)
     assert torch.allclose(deploy_form(chain, x)(frames_to_batch(clip)), frames_to_batch(chain(clip)), atol=1e-5)
+
+
+def test_a_to_deploy_of_another_meaning_is_not_called(package, tmp_path):
+    resolved = resolve(Workspace.create(tmp_path), f"{package}:folds_itself", 3)
+    module, clip = network(resolved).eval(), torch.randn(resolved.input.shape)
+    assert module.to_deploy(True) is module
+    assert not keeps_blocks(module)
+    logits = deployed(module, resolved.input)(frames_to_batch(clip))
+    assert torch.allclose(logits, module(clip), atol=1e-5)
+    (part,) = (part for part in by_hand.load(ModelName.parse(f"{package}:folds_itself"), 3).parts())
+    assert torch.allclose(deploy_form(part.eval(), resolved.input)(frames_to_batch(clip)), part(clip), atol=1e-5)
 
 
 def test_what_ends_in_no_clip_is_one_block_with_the_last(package):
