@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -211,9 +212,14 @@ def _load(name: str, module: nn.Module, path: Path) -> None:
         reason = " ".join(lines[:3])[:300]
         if not weights.keys() & names:
             reason = f"it should have {listed(names)}; {keys_of(values)}"
-        elif not uninitialised(module) and all(torch.is_tensor(value) for value in weights.values()):
-            reason = _misfit(name, diff(described(module.state_dict()), described(weights))) or reason
+        elif not uninitialised(module) and _are_tensors(own := module.state_dict(), weights):
+            reason = _misfit(name, diff(described(own), described(weights))) or reason
         raise InvalidFile(f"{path}: not the state dict of this model: {reason}") from None
+
+
+def _are_tensors(*states: Mapping[str, object]) -> bool:
+    """Whether all values are tensors; what ``get_extra_state`` returns may be anything."""
+    return all(torch.is_tensor(value) for state in states for value in state.values())
 
 
 def _misfit(name: str, difference: Difference) -> str:

@@ -25,7 +25,7 @@ from hwbench.blocks.copies import copied
 from hwbench.blocks.lazy import uninitialised
 from hwbench.errors import HwbenchError, InvalidValue, UnsupportedModule
 from hwbench.models.answers import first_line, initialised, lasting_answer, noise
-from hwbench.models.examined_blocks import examined, own_modules
+from hwbench.models.examined_blocks import check_state, examined, own_modules
 from hwbench.registry import is_ending, suggest
 from hwbench.specs import BlockSpec, ModelName, Network, TensorSpec
 from hwbench.specs.kinds.by_hand import is_by_hand, model_of, part_of
@@ -81,7 +81,7 @@ class HandModel:
 
 
 _loaded: dict[tuple[ModelName, int | None], HandModel] = {}
-_makers: dict[ModelName, None] = {}  # named beside a checkpoint, which tells what their models are made for
+_makers: dict[ModelName, None] = {}  # named beside a checkpoint
 
 
 def load(name: ModelName, num_classes: int | None = None) -> HandModel:
@@ -107,7 +107,7 @@ def load(name: ModelName, num_classes: int | None = None) -> HandModel:
 
 
 def name_maker(name: ModelName) -> None:
-    """Imports what the user named beside a checkpoint; its model is looked at by the classes and the clip of that.
+    """Imports what the user named beside a checkpoint, by whose classes and clip its model is made.
 
     Raises:
         InvalidValue: There is no such function.
@@ -143,10 +143,12 @@ def trainable(network: Network) -> nn.Module:
     are loaded.
 
     Raises:
-        UnsupportedModule: No such model was named, or what loading it raises.
+        UnsupportedModule: No such model was named, its state is more than tensors, or what loading it raises.
         InvalidValue: It has another number of classes, or other blocks, or what loading it raises.
     """
-    return _model_of(network).make()
+    module = _model_of(network).make()
+    check_state(network.name, module)
+    return module
 
 
 def _model_of(network: Network) -> HandModel:
@@ -169,9 +171,9 @@ def _on_clip_of(network: Network, name: ModelName) -> ModelName:
     """The name of a model with the clip of a network of it, where its function has another one, or none."""
     if name.input == network.input or any(m.name == name and m.input == network.input for m in _loaded.values()):
         return name
-    plain = replace(name, input=None)
+    plain, classes = replace(name, input=None), network.num_classes if takes_classes(imported(name)) else None
     with torch.random.fork_rng():
-        module = made(plain, network.num_classes if takes_classes(imported(plain)) else None)
+        module = made(plain, classes)
     return plain if input_of(plain, module) == network.input else replace(plain, input=network.input)
 
 
@@ -182,12 +184,7 @@ def is_by_hand_network(blocks: Sequence[BlockSpec]) -> bool:
 
 def takes_classes(function: object) -> bool:
     """Whether a function can be told the number of classes."""
-    if isinstance(function, nn.Module):
-        return False
-    try:
-        return CLASSES in inspect.signature(function).parameters  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return False
+    return not isinstance(function, nn.Module) and _classes_of(function) is not None
 
 
 def is_importable(name: ModelName) -> bool:
@@ -251,11 +248,14 @@ def made(name: ModelName, num_classes: int | None = None) -> nn.Module:
 
 def _needs_classes(function: Any) -> bool:
     """Whether a function makes no model without being told a number of classes."""
+    return (parameter := _classes_of(function)) is not None and parameter.default is parameter.empty
+
+
+def _classes_of(function: Any) -> inspect.Parameter | None:
     try:
-        parameter = inspect.signature(function).parameters.get(CLASSES)
+        return inspect.signature(function).parameters.get(CLASSES)
     except (TypeError, ValueError):
-        return False
-    return parameter is not None and parameter.default is parameter.empty
+        return None
 
 
 def _in_fp32(name: ModelName, module: nn.Module) -> nn.Module:

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from hwbench.errors import InvalidValue
+from hwbench.errors import InvalidValue, UnsupportedModule
 from hwbench.specs import BlockSpec, ModelName, TensorSpec
 from hwbench.specs.kinds.by_hand import hand_spec
 
@@ -96,10 +96,27 @@ def _version(
     name: ModelName, part_name: str, index: int, part: nn.Module, shapes: tuple[TensorSpec, TensorSpec], code: str
 ) -> str:
     """Digits that change with the code of a model, and with what a block consists of."""
-    weights = [f"{key}{tuple(value.shape)}{value.dtype}" for key, value in part.state_dict().items()]
+    weights = [
+        f"{key}{tuple(value.shape)}{value.dtype}" if torch.is_tensor(value) else f"{key}{type(value).__name__}"
+        for key, value in part.state_dict().items()
+    ]
     facts = [name.label, part_name, str(index), *(shape.key for shape in shapes), _ADDRESS.sub("", repr(part)), code]
     digest = hashlib.sha256("\0".join([*facts, *weights]).encode()).digest()
     return str(int.from_bytes(digest[:_DIGEST_BYTES], "big"))
+
+
+def check_state(name: str, module: nn.Module) -> None:
+    """Refuses a module whose state is more than tensors, which a checkpoint does not hold.
+
+    Raises:
+        UnsupportedModule: It has an extra state that is no tensor.
+    """
+    for key, value in module.state_dict().items():
+        if not torch.is_tensor(value):
+            raise UnsupportedModule(
+                f"{name}: {key} of its state dict is a {type(value).__name__}, and a checkpoint holds tensors alone: "
+                "let get_extra_state return a tensor, or leave it out and build what it holds from arguments"
+            )
 
 
 def _code(function: Any, parts: Sequence[nn.Module]) -> str:

@@ -72,9 +72,24 @@ class FoldsItself(nn.Module):
     def forward(self, x):
         return self.net(x)
 
+class WithExtraState(FoldsItself):
+    def __init__(self, classes, state):
+        super().__init__(classes)
+        self.state = state
+    def get_extra_state(self):
+        return self.state
+    def set_extra_state(self, state):
+        self.state = state
+
 def folds_itself(num_classes=5):
     return FoldsItself(num_classes)
-folds_itself.input_shape = make.input_shape
+
+def with_extra_state(num_classes=5):
+    return WithExtraState(num_classes, {"version": 3})
+
+def with_tensor_state(num_classes=5):
+    return WithExtraState(num_classes, torch.tensor(3))
+folds_itself.input_shape = with_extra_state.input_shape = with_tensor_state.input_shape = make.input_shape
 
 def flat():
     return nn.Sequential(stem(), Deep(), nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(4, 6))
@@ -436,6 +451,20 @@ def test_a_to_deploy_of_another_meaning_is_not_called(package, tmp_path):
     assert torch.allclose(logits, module(clip), atol=1e-5)
     (part,) = (part for part in by_hand.load(ModelName.parse(f"{package}:folds_itself"), 3).parts())
     assert torch.allclose(deploy_form(part.eval(), resolved.input)(frames_to_batch(clip)), part(clip), atol=1e-5)
+
+
+def test_an_extra_state_that_is_no_tensor_is_measured_and_not_trained(package, tmp_path):
+    name, place = f"{package}:with_extra_state", Workspace.create(tmp_path)
+    assert open_space(place, name, 3).size() == 1
+    with pytest.raises(UnsupportedModule, match=r"_extra_state of its state dict is a dict, .* tensor") as caught:
+        initial(resolve(place, name, 3), Recipe())
+    assert "\n" not in str(caught.value)
+    module = by_hand.made(ModelName.parse(name), 3)
+    state = {key: value for key, value in module.state_dict().items() if torch.is_tensor(value)}
+    torch.save({**state, "2.last.bias": torch.zeros(4)}, tmp_path / "other.pt")
+    with pytest.raises(InvalidFile, match="not the state dict of this model"):
+        open_source(place, name, SourceArguments(weights=str(tmp_path / "other.pt"), classes=3))
+    assert initial(resolve(place, f"{package}:with_tensor_state", 3), Recipe()).get_extra_state() == 3
 
 
 def test_what_ends_in_no_clip_is_one_block_with_the_last(package):
