@@ -90,6 +90,7 @@ class StudyFinalists:
         seed: Of the study, whose split of the data it is. Weights, clips and order are those of ``own_seed``, the same
             for all networks.
         runtime: Engine of the int8 file.
+        num_classes: That networks of the space are made with; of those that are trained the data tells it.
         listener: Hears each step.
     """
 
@@ -101,6 +102,7 @@ class StudyFinalists:
     score: str
     seed: int
     runtime: str
+    num_classes: int
     listener: Listener = field(default=SILENT, compare=False, repr=False)
 
     @property
@@ -116,11 +118,10 @@ class StudyFinalists:
             InvalidValue: It was trained on other videos, those that the data had by then.
         """
         from hwbench.data.video_scores import SCORES
-        from hwbench.specs import Architecture
         from hwbench.studies.race import FinalistRun
         from hwbench.training import load_scores
 
-        network = self.data.trained(self.space.network(Architecture.parse(architecture), 1))
+        network = self.data.trained(self.member(architecture))
         data = self.data.for_network(network, self.seed, network.input)
         data.training.seed = self.own_seed
         network = network.with_classes(len(data.training.classes))
@@ -130,6 +131,12 @@ class StudyFinalists:
         shown = run_dir.relative_to(self.workspace.root) / trained.checkpoint.path.name
         # As kept: a race that is repeated, or whose files workers made ahead, takes as long as one that trains them.
         return FinalistRun(video_results(scores), trained.checkpoint.metrics["seconds"], str(shown))
+
+    def member(self, architecture: str) -> Network:
+        """The network of a key."""
+        from hwbench.specs import Architecture
+
+        return self.space.network(Architecture.parse(architecture), self.num_classes)
 
     def is_trained(self, architecture: str, number: int, /) -> bool:
         """Whether the training of a round is finished, with its int8 file where that is scored."""
@@ -169,9 +176,7 @@ class StudyFinalists:
 
     def _span(self, architecture: str) -> list[float]:
         """Seconds that clips of the network cover, where the space says so."""
-        from hwbench.specs import Architecture
-
-        span_s = self.space.network(Architecture.parse(architecture), 1).span_s
+        span_s = self.member(architecture).span_s
         return [] if span_s is None else [span_s]
 
     def _train(self, network: Network, data: Data, architecture: str, number: int) -> Trained:

@@ -220,7 +220,7 @@ def check_members(space: SearchedSpace, source: str, trained: Sequence[LearnedTr
 
     for one in trained:
         try:
-            space.network(Architecture.parse(one.architecture), 1)
+            space.validate(Architecture.parse(one.architecture))
         except InvalidValue as error:
             raise InvalidValue(f"--learn-from {source}: trained in another space of this name: {error}") from None
 

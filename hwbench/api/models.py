@@ -65,6 +65,15 @@ def resolve_model(workspace: Workspace, text: str, num_classes: int | None = Non
     return resolve(workspace, text, num_classes)
 
 
+def is_own_function(text: str) -> bool:
+    """Whether a MODEL argument names a function that the user wrote, ``package.module:function``."""
+    from hwbench.spaces.families.by_hand import is_importable
+    from hwbench.specs import ModelName
+
+    name = ModelName.match(text)
+    return name is not None and is_importable(name)
+
+
 def check_made_by(made_by: str | None, path: str, blocks: Iterable[BlockSpec], clip: TensorSpec) -> None:
     """Refuses a function that is named with another clip than that of a checkpoint of it; without one it is fine.
 

@@ -151,7 +151,7 @@ def search(
         for line in begun_from(earlier, [*smaller, feasible], 0 if begun else request.plan.trials):
             listener.say(line)
 
-    race, data = _race(request, workspace, name, space, data, listener), data.of(scoring.plan.data)
+    race, data = _race(request, workspace, name, space, num_classes, data, listener), data.of(scoring.plan.data)
     forecast = TrainingForecast.of(request, data, feasible, num_classes, races=len(settings.front_ms))
     startup = _startup(request, workspace.studies / name if begun else None, forecast, earlier, listener)
     watch = search_watch(listener, forecast, settings, name)
@@ -411,12 +411,12 @@ def _race(
     workspace: Workspace,
     study: str,
     space: SearchedSpace,
+    num_classes: int,
     data: StudyData,
     listener: Listener,
 ) -> Race | None:
     """What trains the finalists and chooses among them; None: there are none."""
     from hwbench.api.finalists import StudyFinalists, race_watch
-    from hwbench.specs import Architecture
     from hwbench.studies.race import Race
     from hwbench.studies.race_workers import RaceWorkers
 
@@ -425,11 +425,11 @@ def _race(
     folder, watch = workspace.studies / study, race_watch(listener, data.source)
     train = StudyFinalists(
         workspace, folder, data, space, request.plan.finalist_epochs, request.plan.finalist_score, request.seed,
-        request.runtime, listener,
+        request.runtime, num_classes, listener,
     )  # fmt: skip
     workers, ahead = _workers(request), None
     if workers is not None:
-        ahead = RaceWorkers(workers, train, lambda key: space.network(Architecture.parse(key), 1), folder, listener.say)
+        ahead = RaceWorkers(workers, train, train.member, folder, listener.say)
     return Race(request.plan.finalists, train, request.seed, watch, ahead)
 
 

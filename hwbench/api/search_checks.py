@@ -119,7 +119,7 @@ def check_modality(data: StudyData, feasible: NetworkSet, listener: Listener) ->
         return
     for part in feasible.parts:
         _, smallest = part.smallest()
-        data.trained(feasible.space.network(smallest, 1))
+        data.trained(feasible.space.network(smallest, part.sums.num_classes))
     listener.say(
         f"networks see {data.modality}: predictions are those of networks that see pictures, whose first block takes "
         f"{CLIP_CHANNELS} channels; the best are measured as they are trained, with {data.channels}"
@@ -134,4 +134,4 @@ def check_clips(data: StudyData, feasible: NetworkSet) -> None:
     """
     for part in feasible.parts:
         _, smallest = part.smallest()
-        data.fidelity.clip_of(feasible.space.network(smallest, 1))
+        data.fidelity.clip_of(feasible.space.network(smallest, part.sums.num_classes))

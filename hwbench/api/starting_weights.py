@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hwbench import lookup
 from hwbench.api.listener import Listener
 from hwbench.errors import InvalidValue
 
@@ -43,7 +44,7 @@ class GivenWeights:
         from hwbench.training.checkpoint import find_checkpoint, load_checkpoint
 
         by_hand = is_by_hand_network(network.blocks)
-        checkpoint = find_checkpoint(path, _checkpoint_of(network) if by_hand else EXPECTED)
+        checkpoint = find_checkpoint(path, _checkpoint_of(network.name) if by_hand else EXPECTED)
         if checkpoint is not None and checkpoint.quantization is not None:
             raise InvalidValue(
                 f"--weights: {path} was trained with the rounding of int8; give the checkpoint that it began from"
@@ -153,8 +154,20 @@ def own_normalisation(network: Network) -> Normalisation | None:
     return None if given is None else Normalisation(*given)
 
 
-def _checkpoint_of(network: Network) -> str:
+def check_own_weights(path: Path | None, name: str) -> None:
+    """Refuses a file that is not there as weights of a model by hand; None is none.
+
+    Raises:
+        InvalidFile: It is not there.
+    """
+    from hwbench.models.files import read_tensors
+
+    if path is not None and not lookup.is_file(path):
+        read_tensors(path, _checkpoint_of(name))
+
+
+def _checkpoint_of(name: str) -> str:
     """What is expected of the weights of a model by hand, in words."""
     from hwbench.models.hand_weights import AS_WRITTEN
 
-    return f"a checkpoint or the state dict of {network.name}, {AS_WRITTEN}"
+    return f"a checkpoint or the state dict of {name}, {AS_WRITTEN}"

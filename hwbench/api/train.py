@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench import lookup
 from hwbench.api.listener import SILENT, Listener, StageProgress
-from hwbench.api.models import card_name, check_made_by, checkpoint_file, resolve_model
+from hwbench.api.models import card_name, check_made_by, checkpoint_file, is_own_function, resolve_model
 from hwbench.api.reading import DECODER, RGB, check_modality, clip_of, reading_of
 from hwbench.api.resources import resources_for
-from hwbench.api.starting_weights import GivenWeights, own_normalisation
+from hwbench.api.starting_weights import GivenWeights, check_own_weights, own_normalisation
 from hwbench.api.train_request import RAISE
 from hwbench.api.train_request import TrainRequest as TrainRequest
 from hwbench.api.zoo import PUBLISHED, published_weights
@@ -266,13 +266,18 @@ def train_network(
         picture, normalisation, given = PictureSpec(), Normalisation(), None
         if tuning is None:
             # Before videos are made or listed: an unknown name, and weights that are not there.
-            network = resolve_model(workspace, architecture, 1)
+            network = _before_its_data(workspace, architecture)
             if weights == Path(PUBLISHED) and not weights.is_file():
                 weights = published_weights(workspace, architecture, listener)
+            splits: Splits | None = None
+            if network is None:  # a function of the user's is called with the number of classes that the data has
+                check_own_weights(weights, architecture)
+                splits = _open_splits(data, workspace, recipe.seed, listener)
+                network = resolve_model(workspace, architecture, len(splits.train.classes))
             if weights is not None:
                 given = GivenWeights.of(weights, network, listener)
                 reading = given.reading(reading)
-            splits = _open_splits(data, workspace, recipe.seed, listener)
+            splits = splits or _open_splits(data, workspace, recipe.seed, listener)
             network = _with_classes_of(splits, network, workspace, architecture)
             network = (network.causal() if causal else network).with_channels(reading.channels)
             clip, card = asked_clip(network, span, stride), card_name(architecture)
@@ -408,6 +413,20 @@ def _recipe(request: TrainRequest, tuning: FineTuning | None) -> Recipe:
             "validation videos; leave --seed out"
         )
     return recipe
+
+
+def _before_its_data(workspace: Workspace, text: str) -> Network | None:
+    """The network that ``text`` names, with whatever number of classes; None: a function that the user wrote makes it.
+
+    Raises:
+        UnknownName, InvalidValue: There is none, or no such function.
+    """
+    from hwbench.spaces import load_named
+
+    if is_own_function(text):
+        load_named(text)
+        return None
+    return resolve_model(workspace, text, 1)
 
 
 def _with_classes_of(splits: Splits, network: Network, workspace: Workspace, text: str) -> Network:

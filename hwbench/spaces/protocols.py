@@ -60,6 +60,10 @@ class SearchedSpace(Protocol):
         """The member with these Optuna parameters; raises InvalidValue where there is none."""
         ...
 
+    def validate(self, architecture: Architecture, /) -> None:
+        """Makes sure that an architecture is a member; raises InvalidValue for any other."""
+        ...
+
     def network(self, architecture: Architecture, num_classes: int, /) -> Network:
         """The blocks of a member, from stem to head; raises InvalidValue for any other architecture."""
         ...
@@ -74,6 +78,11 @@ class NetworkSums(Protocol):
     @property
     def members(self) -> tuple[SpaceSums, ...]:
         """The same by space, in the order of the spaces."""
+        ...
+
+    @property
+    def num_classes(self) -> int:
+        """Width of the heads."""
         ...
 
     @property

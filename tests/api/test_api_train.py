@@ -452,7 +452,15 @@ def mixed(num_classes=8):
 def of_classes(num_classes):
     return network(num_classes)
 
-for one in (network, normalised, cubic, mixed, of_classes):
+def of_two(num_classes):
+    if num_classes != 2:
+        raise ValueError(f"made for two classes, not for {num_classes}")
+    return network(num_classes)
+
+def of_two_by_default(num_classes=2):
+    return of_two(num_classes)
+
+for one in (network, normalised, cubic, mixed, of_classes, of_two, of_two_by_default):
     one.input_shape = INPUT
 """
 
@@ -679,6 +687,32 @@ def test_weights_that_are_not_there_are_refused_before_the_data_is_opened(worksp
     request = replace(REQUEST, data="synthetic:none", weights=tmp_path / "none.pt")
     with pytest.raises(InvalidFile, match=r"none\.pt: No such file or directory; expected weights of an X3D"):
         hwbench.train(request, workspace=workspace)
+
+
+def test_weights_of_a_function_that_are_not_there_are_refused_before_the_data_is_opened(
+    workspace: Workspace, own: str, tmp_path: Path
+) -> None:
+    request = replace(REQUEST, architecture=f"{own}:network", data="synthetic:none", weights=tmp_path / "none.pt")
+    with pytest.raises(InvalidFile, match=rf"none\.pt: No such file or directory; .* the state dict of {own}:network"):
+        hwbench.train(request, workspace=workspace)
+    with pytest.raises(InvalidValue, match="has no 'netwrok'; did you mean"):
+        hwbench.train(replace(request, architecture=f"{own}:netwrok"), workspace=workspace)
+
+
+@pytest.mark.parametrize("name", ["of_two", "of_two_by_default"])
+def test_a_function_is_called_with_the_number_of_classes_of_the_data_alone(
+    workspace: Workspace, own: str, tmp_path: Path, name: str
+) -> None:
+    data = class_folders(workspace, tmp_path / "data", "grow", "shrink")
+    request = replace(REQUEST, architecture=f"{own}:{name}", data=data, epochs=1, batch_size=4, out=tmp_path / "run")
+    first = hwbench.train(request, workspace=workspace).checkpoint
+    assert load_checkpoint(first)[1]["4.weight"].shape == (2, 8)
+    again = replace(request, weights=first, out=tmp_path / "again")
+    assert hwbench.train(again, workspace=workspace).epochs == 1
+    page = tmp_path / "page.html"
+    asked = hwbench.ShowDataRequest(data=data, architecture=request.architecture, out=page)
+    shown = hwbench.show_data(asked, workspace=workspace)
+    assert shown.clip == (4, 32, 32)
 
 
 @pytest.mark.parametrize(("name", "left"), [("network", {"0.weight", "0.bias"}), ("cubic", set()), ("mixed", None)])

@@ -372,7 +372,7 @@ def finalists(place, source, tmp_path):
 
     def make(folder: str = "study", **changes) -> StudyFinalists:
         data = StudyData(place, source, Fidelity(1))
-        fields = {"epochs": 1, "score": "fp32", "seed": 0, "runtime": "executorch"} | changes
+        fields = {"epochs": 1, "score": "fp32", "seed": 0, "runtime": "executorch", "num_classes": 8} | changes
         return StudyFinalists(place, place.studies / tmp_path.name / folder, data, space, **fields)
 
     return make

@@ -108,7 +108,7 @@ def test_a_race_of_two_clip_lengths_takes_the_videos_that_both_can_read(tmp_path
     (place.root / "search_spaces" / "spans.toml").write_text(SPACE)
     space = read_space(place.root / "search_spaces" / "spans.toml")
     data = StudyData(place, str(source), Fidelity(1), on_error="skip")
-    train = StudyFinalists(place, place.studies / "lengths", data, space, 1, "fp32", 0, "executorch")
+    train = StudyFinalists(place, place.studies / "lengths", data, space, 1, "fp32", 0, "executorch", 8)
     short, long = (one.key for one in space.architectures())
     result = Race(2, train).run([short, long])
     read = [set(train(key, 1).results.videos) for key in (short, long)]
@@ -134,6 +134,7 @@ def test_where_the_training_videos_have_changed_the_ways_to_race_anew_are_named(
             "fp32",
             0,
             "executorch",
+            8,
         )
 
     key = next(iter(space.architectures())).key

@@ -164,7 +164,11 @@ def _seen(request: ShowDataRequest, workspace: Workspace) -> tuple[ClipSpec, tup
     if request.architecture is None:
         size = request.size or 160
         return request.clip(request.frames or 4), (size, size)
-    from hwbench.api.models import resolve_model
+    from hwbench.api.models import is_own_function, resolve_model
+    from hwbench.data import open_splits
 
-    network = resolve_model(workspace, request.architecture, num_classes=2)  # classes do not change what it sees
+    classes = 2  # they do not change what a network sees
+    if is_own_function(request.architecture):
+        classes = len(open_splits(workspace, request.data, seed=request.seed).train.classes)
+    network = resolve_model(workspace, request.architecture, classes)
     return request.clip(network.input.t, network), (network.input.h, network.input.w)
