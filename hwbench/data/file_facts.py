@@ -23,7 +23,7 @@ FactKind = Literal["probe", "decode", "bytes", "frames"]
 Facts = Mapping[str, Any]
 
 # Raised whenever a fact is found out in another way.
-_VERSION = 3
+_VERSION = 4
 _BLOCK_BYTES = 2**20
 # Steps between frames that differ by less than this share are those of one rate.
 _SAME_RATE = 0.1
@@ -126,8 +126,20 @@ def is_variable(info: VideoInfo) -> bool:
         return False
     steps = np.diff(info.pts)
     typical = float(np.median(steps))
-    rounding = 1 if typical >= 1 / _SAME_RATE else 0
-    return bool(np.abs(steps - typical).max() > max(_SAME_RATE * typical, rounding))
+    return bool(np.abs(steps - typical).max() > _SAME_RATE * typical) and not _is_rounded_grid(info)
+
+
+def _is_rounded_grid(info: VideoInfo) -> bool:
+    """Whether times are those of one rate, each rounded to a tick: 8 and 9 ms apart at 120 frames/s.
+
+    Steps of one tick tell nothing: two of them are as well a frame that is missing.
+    """
+    passed, last = info.pts - info.pts[0], info.num_frames - 1
+    steps = np.diff(passed)
+    if steps.min() < 2 or steps.max() - steps.min() > 1:
+        return False
+    grid = np.arange(info.num_frames) * (int(passed[-1]) / last)
+    return bool(np.abs(passed - grid).max() < 1.01)  # the ends of the grid are rounded, too
 
 
 class FactsCache:

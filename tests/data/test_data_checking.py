@@ -186,6 +186,32 @@ def test_one_rate_in_coarse_ticks_is_not_variable(
     assert check(workspace, clips).findings == ()
 
 
+@pytest.mark.parametrize("fps", [120, 240, 400])
+@pytest.mark.parametrize("lost", [(), (1,), (2,), (30,), (58,)])
+def test_slow_motion_in_milliseconds_is_of_one_rate_but_for_a_frame_that_is_missing(
+    fps: int, lost: tuple[int, ...], workspace: Workspace, make_video: MakeVideo, clips: Path
+) -> None:
+    times = [time for time in range(60) if time not in lost]
+    make_video("clips/train/run/slow.mkv", count=len(times), fps=fps, times=times)
+    assert kinds(check(workspace, clips)) == [("variable-rate", "slow.mkv")] * len(lost)
+
+
+@pytest.mark.parametrize("times", [[0, 1, 3, 4], [0, 1, 2, 4, 5, 6], [0, 1, 1.5, 2, 3], [*range(9), *range(9, 40, 2)]])
+def test_frames_that_are_missing_or_doubled_are_unevenly_apart_in_coarse_ticks(
+    times: list[float], workspace: Workspace, make_video: MakeVideo, clips: Path
+) -> None:
+    make_video("clips/train/run/slow.mkv", count=len(times), fps=240, times=[round(2 * time) for time in times])
+    assert kinds(check(workspace, clips)) == [("variable-rate", "slow.mkv")]
+
+
+def test_a_rate_that_changes_by_one_tick_is_variable(workspace: Workspace, make_video: MakeVideo, clips: Path) -> None:
+    times = [*range(0, 320, 8), *range(320, 680, 9)]
+    make_video("clips/train/run/slow.mkv", count=len(times), fps=1000, times=times)
+    checked = check(workspace, clips)
+    assert kinds(checked) == [("variable-rate", "slow.mkv")]
+    assert "8 to 9 ms" in checked.findings[0].cause
+
+
 def test_decoding_sees_what_packets_hide(workspace: Workspace, make_video: MakeVideo, clips: Path) -> None:
     file = make_video("clips/train/run/hurt.mp4", count=60, size=(96, 128), options={"bf": "0"}, gop=10)
     data = bytearray(file.read_bytes())
