@@ -45,7 +45,7 @@ class FilePool(Generic[Task, Value]):
 
     Args:
         work: A function of a module; its argument and its value travel between processes. A VideoError costs the file,
-            any other HwbenchError ends everything.
+            any other HwbenchError ends everything; an error that nobody foresaw costs the file, too.
         processes: How many; 0: this one, in which nothing can be ended.
         time_limit_s: Seconds for one file.
     """
@@ -167,6 +167,11 @@ def _answer_of(work: Callable[[Task], Value], task: Task) -> Value | FileFailure
         return work(task)
     except VideoError as error:
         return FileFailure(str(error), lost=isinstance(error.__cause__ or error.__context__, OSError))
+    except HwbenchError:
+        raise
+    except Exception as error:
+        cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return FileFailure(cause, lost=isinstance(error, OSError))
 
 
 def _serve(connection: Connection, work: Callable[[Any], Any]) -> None:
@@ -183,7 +188,4 @@ def _serve(connection: Connection, work: Callable[[Any], Any]) -> None:
                 answer = _answer_of(work, task)
             except HwbenchError as error:
                 answer = error
-            except Exception as error:
-                cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
-                answer = FileFailure(cause, lost=isinstance(error, OSError))
             connection.send(answer)

@@ -724,7 +724,15 @@ def test_a_hang_and_a_crash_cost_their_files_alone() -> None:
 def test_an_error_that_is_about_no_file_ends_everything() -> None:
     with pytest.raises(HwbenchError, match="no room"):
         list(FilePool(work_on, 2, time_limit_s=60).map(["full", "a"]))
-    assert dict(FilePool(work_on, 0, time_limit_s=60).map(["a", "unreadable"]))["a"] == "A"
+    with pytest.raises(HwbenchError, match="no room"):
+        list(FilePool(work_on, 0, time_limit_s=60).map(["full", "a"]))
+
+
+def test_an_error_that_nobody_foresaw_costs_its_file_alone_without_processes_too() -> None:
+    answers = dict(FilePool(work_on, 0, time_limit_s=60).map(["unreadable", "strange", "a"]))
+    assert answers == {
+        "unreadable": FileFailure("unreadable: empty"), "strange": FileFailure("KeyError: 'x'"), "a": "A"
+    }  # fmt: skip
 
 
 def test_a_process_that_does_not_start_may_have_a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
