@@ -31,7 +31,15 @@ from hwbench.data.readers.class_order import CLASS_FOLDERS
 from hwbench.data.readers.directions import DIRECTIONAL
 from hwbench.data.readers.frame_rates import JOURNAL as JOURNAL
 from hwbench.data.readers.frame_rates import prepared_values, write_frame_rates
-from hwbench.data.reencoding import REVISION, PreparedVideo, PrepareSettings, PrepareTask, is_sound, prepare_video
+from hwbench.data.reencoding import (
+    REVISION,
+    PreparedVideo,
+    PrepareSettings,
+    PrepareTask,
+    is_sound,
+    may_be_wrong,
+    prepare_video,
+)
 from hwbench.errors import InvalidFile, InvalidValue, UsageError, WorkspaceError
 from hwbench.locks import try_flock
 from hwbench.units import format_bytes
@@ -233,8 +241,12 @@ class PreparedFolder:
         return made if _is_whole(self.root / name, made) else None
 
     def is_current(self, name: PurePosixPath) -> bool:
-        """Whether what is finished was made, or found sound, by this revision."""
-        return bool(self._finished[str(name)]["revision"] == REVISION)
+        """Whether what is finished was made, or found sound, by this revision, or is right in any case."""
+        return not may_be_wrong(self.revision(name), self._finished[str(name)]["fps"])
+
+    def revision(self, name: PurePosixPath) -> int:
+        """The one that made what is finished, or found it sound."""
+        return int(self._finished[str(name)]["revision"])
 
     def leave_shards(self) -> None:
         """Before shards make room for class folders, forgets what was written of them: they have no class folders."""
@@ -297,7 +309,7 @@ class PreparedFolder:
         earlier = {
             self.root / one.target: one for one in planned if one.target in kept and not self.is_current(one.target)
         }
-        tasks = [self.task(one, settings) for one in earlier.values()]
+        tasks = [self.task(one, settings, self.revision(one.target)) for one in earlier.values()]
         for task, sound in FilePool(is_sound, jobs, time_limit_s=time_limit_s).map(tasks):
             one = earlier[task.target]
             if sound is True:
@@ -306,10 +318,10 @@ class PreparedFolder:
                 del kept[one.target]
         return kept
 
-    def task(self, one: PlannedVideo, settings: PrepareSettings) -> PrepareTask:
-        """The work that one video asks for."""
+    def task(self, one: PlannedVideo, settings: PrepareSettings, revision: int = REVISION) -> PrepareTask:
+        """The work that one video asks for; ``revision`` made what is there."""
         begins = partial(_begin_change, self.root)
-        return PrepareTask(one.video.source, one.video.listed.part, self.root / one.target, settings, begins)
+        return PrepareTask(one.video.source, one.video.listed.part, self.root / one.target, settings, begins, revision)
 
     def note(self, target: PurePosixPath, key: str, video: PreparedVideo) -> None:
         """Remembers that something is finished."""

@@ -44,9 +44,12 @@ _MATRICES = {1: (1, 1), 5: (5, 6), 6: (6, 6), 7: (7, 7), 9: (9, 14)}
 # Raised whenever the same settings make other files.
 _VERSION = 1
 # Raised where some sources gave wrong files, which alone are made again: ``is_sound`` tells them.
-REVISION = 2
-# The header of MPEG-4 part 2 holds time in at most so many ticks a second.
-_MOST_TICKS = 65535
+REVISION = 3
+# The revision before wrote whole frames a second where the exact rate had too many ticks for an encoder; the one before
+# that had wrong colours and sizes.
+_WHOLE_RATES = 2
+# The header of MPEG-4 part 2 holds time in at most so many ticks a second; other forms in as many as FFmpeg counts.
+_MOST_TICKS, _FFMPEG_TICKS = 65535, 2**31 - 1
 # Ticks a second of a video whose frames are unevenly apart.
 _UNEVEN_TICKS = 1000
 
@@ -82,6 +85,7 @@ class PrepareTask:
     """A video, or the part of it that a label is about, and the file or folder that is made of it.
 
     ``before_change`` is called when that is complete, before it takes the place of ``target``; processes can send it.
+    ``revision`` is the one that made what is there.
     """
 
     source: VideoSource
@@ -89,6 +93,7 @@ class PrepareTask:
     target: Path
     settings: PrepareSettings
     before_change: Callable[[], None] | None = None
+    revision: int = REVISION
 
 
 @dataclass(frozen=True)
@@ -139,7 +144,7 @@ def prepare_video(task: PrepareTask) -> PreparedVideo:
     with task.source.open() as video:
         info = video.info
     part = LabelledPart.of(info, task.part, task.source.name)
-    plan = _plan(part.info, part.first, task.settings.fps)
+    plan = _plan(part.info, part.first, task.settings)
     frames = _planned(task.source, info, plan)
     first = next(frames)  # which comes upright out of an archive, whatever the size in ``info``
     size = small_size((first.height, first.width), task.settings.short_side)
@@ -165,11 +170,31 @@ def is_sound(task: PrepareTask) -> bool:
     """Whether an earlier revision made of a video what this one makes.
 
     The first revision wrote the values of full range under the name of limited range, and squashed what was turned
-    upright out of an archive.
+    upright out of an archive. The second rounded frames a second such as 120000/1001 to whole ones.
 
     Raises:
         VideoError: The video cannot be read.
     """
+    return _has_its_rate(task) and (task.revision >= _WHOLE_RATES or _has_its_colours(task))
+
+
+def may_be_wrong(revision: int, fps: float) -> bool:
+    """Whether ``is_sound`` is to be asked of what a revision made, of so many frames a second; 0: of several videos."""
+    rounded = fps == int(fps) and not 0 < fps < _MOST_TICKS // 1001
+    return revision < _WHOLE_RATES or (revision < REVISION and rounded)
+
+
+def _has_its_rate(task: PrepareTask) -> bool:
+    """Whether the second revision wrote the exact frames a second."""
+    if task.settings.fps is not None:
+        return True
+    with task.source.open() as video:
+        info = LabelledPart.of(video.info, task.part, task.source.name).info
+    return is_variable(info) or _rate(info).numerator <= _MOST_TICKS
+
+
+def _has_its_colours(task: PrepareTask) -> bool:
+    """Whether the first revision wrote the right colours and size."""
     if not isinstance(task.source, FileSource):
         with task.source.open() as video:
             return video.read((0,)).shape[1:3] == (video.info.height, video.info.width)
@@ -188,17 +213,18 @@ def small_size(size: tuple[int, int], short_side: int) -> tuple[int, int]:
     return height - 2 * (height > max(2, size[0])), width - 2 * (width > max(2, size[1]))
 
 
-def _plan(info: VideoInfo, first: int, fps: float | None) -> _FramePlan:
+def _plan(info: VideoInfo, first: int, settings: PrepareSettings) -> _FramePlan:
     """Times begin at 0 with the first frame of the part."""
-    if fps is not None:
-        rate = Fraction(fps).limit_denominator(1001)
+    most_ticks = _MOST_TICKS if settings.form == "videos" and settings.encoder == "mpeg4" else _FFMPEG_TICKS
+    if settings.fps is not None:
+        rate = _written(Fraction(settings.fps).limit_denominator(1001), most_ticks)
         count = max(1, round(info.duration * info.time_base * rate))
         times = [int(info.pts[0]) + int(i / rate / info.time_base) for i in range(count)]
         shown = np.searchsorted(info.pts, times, side="right") - 1
         return _FramePlan(tuple(first + int(i) for i in shown), tuple(range(count)), 1, rate)
     indices = tuple(range(first, first + info.num_frames))
     if not is_variable(info):
-        return _FramePlan(indices, tuple(range(info.num_frames)), 1, _rate(info))
+        return _FramePlan(indices, tuple(range(info.num_frames)), 1, _written(_rate(info), most_ticks))
     ticks: list[int] = []
     for pts in info.pts:
         tick = round(int(pts - info.pts[0]) * info.time_base * _UNEVEN_TICKS)
@@ -211,10 +237,12 @@ def _rate(info: VideoInfo) -> Fraction:
     """Frames a second of an even video, as a fraction such as 30000/1001."""
     steps, span = info.num_frames - 1, int(info.pts[-1] - info.pts[0]) * info.time_base
     exact = steps / span if steps else 1 / (info.duration * info.time_base)
-    rate = exact.limit_denominator(1001)
-    if 0 < rate.numerator <= _MOST_TICKS:
-        return rate
-    return min(exact.limit_denominator(1) or Fraction(1), Fraction(_MOST_TICKS))
+    return exact.limit_denominator(1001) or Fraction(1)
+
+
+def _written(rate: Fraction, most_ticks: int) -> Fraction:
+    """The rate whose frames are nearest as far apart, with at most so many ticks a second."""
+    return 1 / ((1 / rate).limit_denominator(most_ticks) or Fraction(1, most_ticks))
 
 
 def _planned(source: VideoSource, info: VideoInfo, plan: _FramePlan) -> Iterator[Any]:

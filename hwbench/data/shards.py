@@ -130,7 +130,7 @@ def _packed(
         return tar
     if tar.frames < len(shard.videos):
         return None
-    tasks = [folder.task(one, settings) for one in shard.videos]
+    tasks = [folder.task(one, settings, folder.revision(shard.target)) for one in shard.videos]
     answers = [answer for _, answer in FilePool(is_sound, jobs, time_limit_s=time_limit_s).map(tasks)]
     if any(isinstance(answer, FileFailure) for answer in answers):
         return tar

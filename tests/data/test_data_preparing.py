@@ -15,7 +15,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from video_files import MakeVideo, frame_numbers, write_disordered, write_repeats
+from video_files import MakeVideo, frame_numbers, gradient_frames, write_disordered, write_repeats
 
 from hwbench.data import streaming
 from hwbench.data.archives import MemorySource
@@ -196,6 +196,62 @@ def test_one_frame_of_a_moment_is_prepared(tmp_path: Path) -> None:
     made = encode(tmp_path / "a.mp4", tmp_path / "b.mp4")
     assert (made.frames, made.fps) == (1, 65535)
     assert read_frames(tmp_path / "b.mp4", (0,)).mean() == pytest.approx(100, abs=4)
+
+
+def write_slow_motion(path: Path, rate: Fraction = Fraction(120000, 1001), count: int = 26) -> Path:
+    """A video whose frames a second are a fraction, as cameras write slow motion."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with av.open(str(path), "w") as file:
+        stream: Any = file.add_stream("libx264", rate=rate)
+        stream.height, stream.width, stream.pix_fmt, stream.time_base = 48, 64, "yuv420p", 1 / rate
+        for time, picture in enumerate(gradient_frames(count, 48, 64)):
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+            frame.pts, frame.time_base = time, 1 / rate
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode())
+    return path
+
+
+@pytest.mark.parametrize("asked", [None, 119.88011988011988])
+@pytest.mark.parametrize(("form", "encoder"), [("videos", "mpeg4"), ("videos", "libx264"), ("frames", "mpeg4")])
+def test_rates_of_slow_motion_stay(form: Form, encoder: str, asked: float | None, tmp_path: Path) -> None:
+    """MPEG-4 part 2 cannot say 120000 ticks a second, and says the rate that is nearest to it."""
+    exact = Fraction(120000, 1001)
+    source = write_slow_motion(tmp_path / "a.mp4")
+    assert probe(source).exact_fps == exact
+    made = encode(source, tmp_path / "b.mp4", PrepareSettings(32, fps=asked, encoder=encoder, form=form))
+    assert (made.frames, made.fps) == (26, 119.8801)
+    if form == "videos":
+        assert probe(tmp_path / "b.mp4").exact_fps == (exact if encoder == "libx264" else Fraction(40999, 342))
+
+
+def test_a_moment_shorter_than_a_tick_of_mpeg4_keeps_its_length_in_other_forms(tmp_path: Path) -> None:
+    source = write_slow_motion(tmp_path / "a.mp4", Fraction(90000), 1)
+    for form, encoder in (("videos", "libx264"), ("frames", "mpeg4")):
+        settings: Any = {"form": form, "encoder": encoder}
+        assert encode(source, tmp_path / form, PrepareSettings(32, **settings)).fps == 90000
+
+
+@pytest.mark.parametrize("shards", [False, True])
+def test_of_a_set_of_before_rates_that_were_rounded_are_made_again(
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path, shards: bool
+) -> None:
+    def pack() -> PreparedData:
+        if not shards:
+            return prepare(workspace, tmp_path / "clips", out)
+        listing = open_listing(workspace, str(tmp_path / "clips"))
+        return prepare_shards(workspace, listing, out, SMALL, shard_videos=1, jobs=0, time_limit_s=60)
+
+    out, journal = tmp_path / "out", tmp_path / "out" / JOURNAL
+    for label in ("run", "jump"):
+        for index, count in enumerate((20, 22)):
+            make_video(f"clips/{label}/{index}.mp4", count=count, fps=120)
+    write_slow_motion(tmp_path / "clips" / "run" / "slow.mp4")
+    pack()
+    # What the version before noted: of archives no rate, of videos the rounded one.
+    old = journal.read_text().replace('"revision": 3', '"revision": 2').replace('"fps": 119.8801', '"fps": 120.0')
+    journal.write_text(old)
+    assert [pack().skipped for _ in range(2)] == [4, 5]
 
 
 @pytest.mark.parametrize(("fps", "numbers"), [(10, [0, 3, 6, 9]), (60, [i // 2 for i in range(24)])])
