@@ -30,11 +30,11 @@ class ShownClip:
     pictures: Frames = field(repr=False)
     times_s: tuple[float, ...]
 
-    def strip(self) -> bytes:
-        """The frames side by side, as a JPEG file."""
-        frames, height, width, _ = self.pictures.shape
-        strip = self.pictures.transpose(1, 0, 2, 3).reshape(height, frames * width, 3)
-        return JpegEncoder(height, frames * width, fine_colour=True).encode(strip)
+    def files(self) -> list[bytes]:
+        """Each frame as a JPEG file."""
+        _, height, width, _ = self.pictures.shape
+        encoder = JpegEncoder(height, width, fine_colour=True)
+        return [encoder.encode(picture) for picture in self.pictures]
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,16 @@ from hwbench.reports.markup import Html, element
 from hwbench.reports.page import document, save
 
 _STYLE = """
-.clip img { display: block; width: 100%; max-width: max-content; height: auto; border-radius: 4px; }
-.clip { margin: 6px 0 10px; }
-.times { display: flex; font-variant-numeric: tabular-nums; }
-.times span { flex: 1; text-align: center; white-space: nowrap; overflow: hidden; }
+.clip { margin: 6px 0 10px; break-inside: auto; }
+.clip figcaption { break-after: avoid; }
+.frames { display: flex; flex-wrap: wrap; gap: 4px; }
+.frame { display: flex; flex-direction: column; align-items: center; break-inside: avoid; }
+.frame img { display: block; max-width: 100%; height: auto; border-radius: 4px; }
+.frame span { font-size: 0.85rem; white-space: nowrap; font-variant-numeric: tabular-nums; }
 .file { overflow-wrap: anywhere; margin: 12px 0 2px; }
 """
+# Pixels at which a frame is drawn at most: four stand in a row of the page, and two on a phone.
+_WIDEST = 240
 
 
 def write_sheet(out: Path, title: str, about: Sequence[tuple[str, str]], videos: Sequence[ShownVideo]) -> None:
@@ -57,14 +61,17 @@ def _video(video: ShownVideo) -> Html:
 
 
 def _clip(clip: ShownClip, video: ShownVideo) -> Html:
-    _, _, width, _ = clip.pictures.shape
-    total = width * len(clip.times_s)
-    picture = element(
-        "img",
-        src="data:image/jpeg;base64," + base64.b64encode(clip.strip()).decode(),
-        width=str(total),
-        alt=f"{len(clip.times_s)} frames of {', '.join(video.labels)}, transform of {clip.transform}",
-    )
-    times = element("div", *(element("span", f"{time:.2f} s") for time in clip.times_s), class_="times")
+    count, _, width, _ = clip.pictures.shape
+    # As wide as its time at least, whatever the size of the pictures.
+    style = f"width: max(5em, min({min(width, _WIDEST)}px, 50% - 2px))"
+    frames = []
+    for number, (file, time_s) in enumerate(zip(clip.files(), clip.times_s, strict=True), start=1):
+        picture = element(
+            "img",
+            src="data:image/jpeg;base64," + base64.b64encode(file).decode(),
+            width=str(width),
+            alt=f"frame {number} of {count} of {', '.join(video.labels)}, transform of {clip.transform}",
+        )
+        frames.append(element("div", picture, element("span", f"{time_s:.2f} s"), class_="frame", style=style))
     caption = element("figcaption", f"transform of {clip.transform}")
-    return element("figure", caption, picture, element("div", times, style=f"max-width: {total}px"), class_="clip")
+    return element("figure", caption, element("div", *frames, class_="frames"), class_="clip")

@@ -1,10 +1,13 @@
 """What is shown is what training and tests get, and timings add up."""
 
+import base64
+import io
 import itertools
 import re
 import types
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 import torch
@@ -16,7 +19,7 @@ from hwbench.data.datasets import TestClips, TrainingClips
 from hwbench.data.decoding import read_frames
 from hwbench.data.failures import FailurePolicy
 from hwbench.data.load_timing import STAGES, TimedVideoFile, time_stages, time_workers
-from hwbench.data.sheets import pictures_of, show_videos, train_clip, view_clip
+from hwbench.data.sheets import ShownClip, ShownVideo, pictures_of, show_videos, train_clip, view_clip
 from hwbench.data.transforms import Normalisation, ScaleJitter, TestTransform
 from hwbench.data.videos import VideoList, read_splits
 from hwbench.errors import VideoError
@@ -68,10 +71,25 @@ def test_every_class_is_shown_with_labels_and_times(train: TrainingClips, test: 
     assert "<jump>" not in page
     assert "damaged" in page
     assert f"{clip.times_s[0]:.2f} s" in page
-    assert page.count("data:image/jpeg;base64,") == 2
+    assert page.count("data:image/jpeg;base64,") == page.count(" s</span>") == 2 * 4
     assert not re.search(r"(src|href)=\"(?!data:)", page)
     assert len(page) < 100_000
     assert len(show_videos(train, test, per_class=9, most_classes=1)) == 2
+
+
+def test_clips_of_any_length_are_shown_a_picture_a_frame() -> None:
+    """One JPEG file has at most 65500 pixels on a side."""
+    pictures = np.zeros((256, 16, 260, 3), np.uint8)
+    pictures += np.arange(256, dtype=np.uint8)[:, None, None, None]
+    clip = ShownClip("train", pictures, tuple(number / 25 for number in range(256)))
+    page = sheet("clips", [], [ShownVideo("a.mp4", ("run",), clips=(clip,))])
+    shown = re.findall(r'src="data:image/jpeg;base64,([^"]+)"[^>]*><span>([0-9.]+) s</span>', page)
+    assert [float(time) for _, time in shown] == [round(time, 2) for time in clip.times_s]
+    for number in (0, 100, 255):
+        with av.open(io.BytesIO(base64.b64decode(shown[number][0]))) as file:
+            picture = next(file.decode(video=0)).to_ndarray(format="rgb24")
+        assert picture.shape == (16, 260, 3)
+        assert picture.mean() == pytest.approx(number, abs=2)
 
 
 def test_of_several_classes_each_is_shown_and_each_video_once(make_video: MakeVideo, tmp_path: Path) -> None:
