@@ -4,6 +4,7 @@
   const config = { displaylogo: false, responsive: true, showLink: false, showSendToCloud: false,
     showEditInChartStudio: false, plotlyServerURL: "", displayModeBar: false };
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const paper = window.matchMedia("print");
 
   function styled(layout) {
     const style = getComputedStyle(document.documentElement);
@@ -20,10 +21,19 @@
 
   function draw() {
     for (const place of document.querySelectorAll(".plot")) {
-      if (place.closest("[hidden], details:not([open])")) continue;
+      if (place.closest("[hidden], details:not([open])") || (paper.matches && isWider(place))) continue;
       const figure = JSON.parse(document.getElementById(place.id + "-data").textContent);
       Plotly.react(place, figure.data, styled(figure.layout), config);
+      // Where nothing draws it again, as in a browser that prints a copy of the page, a figure is scaled (page.css).
+      const { width, height } = place.getBoundingClientRect();
+      for (const drawn of place.querySelectorAll(".main-svg")) drawn.setAttribute("viewBox", `0 0 ${width} ${height}`);
     }
+  }
+
+  // Whether a figure needs more room than the sheet has, on which nobody scrolls: there it is scaled.
+  function isWider(place) {
+    const box = place.closest(".scroll > div");
+    return box !== null && parseFloat(box.style.minWidth) > place.clientWidth;
   }
 
   // One of several figures, by what is chosen in the lists above it.
@@ -96,5 +106,5 @@
   document.querySelectorAll(".rows").forEach(fill);
   document.querySelectorAll("details").forEach((part) => part.addEventListener("toggle", draw));
   draw();
-  dark.addEventListener("change", draw);
+  for (const query of [dark, paper]) query.addEventListener("change", draw);
 })();
