@@ -13,6 +13,8 @@ import plotly.graph_objects as go
 
 GREY, BLUE, ORANGE, GREEN, VERMILLION, SKY = "#8c929b", "#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9"
 HEIGHT = 440
+# Pixels to the right of bars, in which a share such as 100.0% stands behind the longest one.
+BESIDE_BARS = 60
 TEMPLATE = "%{customdata}<extra></extra>"
 
 

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from hwbench.reports.comparisons import Group
-from hwbench.reports.drawing import BLUE, GREEN, GREY, ORANGE, SKY, TEMPLATE, VERMILLION, blank, plain
+from hwbench.reports.drawing import BESIDE_BARS, BLUE, GREEN, GREY, ORANGE, SKY, TEMPLATE, VERMILLION, blank, plain
 from hwbench.reports.result import StoredResult
 from hwbench.reports.study import Block, StudyReport, Winner
 from hwbench.specs import Precision
@@ -133,8 +133,8 @@ def blocks(winner: Winner, precision: Precision) -> go.Figure:
         )
     )
     _network_order(figure, winner)
-    # room for the shares that stand behind the bars
-    figure.update_xaxes(range=[0, 1.15e3 * max((seconds for _, seconds in rows), default=1e-3)])
+    figure.update_layout(margin_r=BESIDE_BARS)
+    figure.update_xaxes(range=[0, 1e3 * max((seconds for _, seconds in rows), default=1e-3)])
     figure.update_xaxes(title_text=f"predicted latency inside the network, {precision} (ms)")
     return figure
 

@@ -24,9 +24,21 @@
       if (place.closest("[hidden], details:not([open])") || (paper.matches && isWider(place))) continue;
       const figure = JSON.parse(document.getElementById(place.id + "-data").textContent);
       Plotly.react(place, figure.data, styled(figure.layout), config);
-      // Where nothing draws it again, as in a browser that prints a copy of the page, a figure is scaled (page.css).
-      const { width, height } = place.getBoundingClientRect();
-      for (const drawn of place.querySelectorAll(".main-svg")) drawn.setAttribute("viewBox", `0 0 ${width} ${height}`);
+      if (place.dataset.settled) continue;
+      place.dataset.settled = "yes";
+      place.on("plotly_afterplot", () => settle(place));
+      settle(place);
+    }
+  }
+
+  function settle(place) {
+    // Where nothing draws it again, as in a browser that prints a copy of the page, a figure is scaled (page.css).
+    const { width, height, right } = place.getBoundingClientRect();
+    for (const drawn of place.querySelectorAll(".main-svg")) drawn.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    // Below the middle of its axis a long title ends beyond the figure where long names leave the axis little room.
+    for (const title of place.querySelectorAll(".infolayer text[class*='xtitle']")) {
+      const beyond = title.getBoundingClientRect().right - right;
+      if (beyond > 0) title.setAttribute("x", title.getAttribute("x") - beyond);
     }
   }
 

@@ -10,7 +10,19 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from hwbench.data.video_scores import ConfidenceBin
-from hwbench.reports.drawing import BLUE, GREEN, GREY, ORANGE, SKY, TEMPLATE, VERMILLION, blank, line_mode, plain
+from hwbench.reports.drawing import (
+    BESIDE_BARS,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    SKY,
+    TEMPLATE,
+    VERMILLION,
+    blank,
+    line_mode,
+    plain,
+)
 from hwbench.reports.run import ClassScore, FinalScores, RunReport
 
 # Steps drawn of a run; beyond this every n-th is.
@@ -163,8 +175,10 @@ def class_accuracy(worst_first: Sequence[ClassScore]) -> go.Figure:
             showlegend=False,
         )
     )
-    figure.update_xaxes(title_text="share of the videos of a class that are right", range=[0, 1.12])
+    figure.update_layout(margin_r=BESIDE_BARS)
+    figure.update_xaxes(title_text="share of the videos of a class that are right", range=[0, 1])
     figure.update_yaxes(
+        title_text="class",
         tickvals=list(range(len(shown))),
         ticktext=[_short(one.name) for one in shown],
         autorange="reversed",

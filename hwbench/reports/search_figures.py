@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from hwbench.reports.drawing import BLUE, GREY, ORANGE, SKY, VERMILLION, blank, plain
+from hwbench.reports.drawing import BESIDE_BARS, BLUE, GREY, ORANGE, SKY, VERMILLION, blank, plain
 from hwbench.studies.race import BEATEN, FAILED, HALVED, RaceResult
 
 # One bar and its gap, in pixels.
@@ -45,7 +45,8 @@ def importance(shares: Mapping[str, float]) -> go.Figure:
         )
     )
     figure.update_yaxes(autorange="reversed", showgrid=False, title_text="choice")
-    figure.update_xaxes(range=[0, 1.15 * (max((share for _, share in shown), default=0.0) or 1.0)], tickformat=".0%")
+    figure.update_layout(margin_r=BESIDE_BARS)
+    figure.update_xaxes(range=[0, max((share for _, share in shown), default=0.0) or 1.0], tickformat=".0%")
     figure.update_xaxes(title_text="share of the variance of the scores")
     return figure
 

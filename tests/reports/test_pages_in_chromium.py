@@ -11,9 +11,15 @@ from chromium import Chromium
 
 from hwbench.data.sheets import ShownClip, ShownVideo
 from hwbench.reports.contact_sheet import sheet
+from hwbench.reports.device_figures import family_gains
 from hwbench.reports.drawing import blank
+from hwbench.reports.families import BlockFamily
 from hwbench.reports.fragments import figure, wide
+from hwbench.reports.gains import FamilyGain
 from hwbench.reports.page import document
+from hwbench.reports.run import ClassScore
+from hwbench.reports.run_figures import class_accuracy
+from hwbench.reports.search_figures import importance
 
 A4 = {"paperWidth": 8.27, "paperHeight": 11.69}
 # The texts of figures that end beyond their place.
@@ -57,6 +63,23 @@ def test_figures_are_printed_whole(browser: Chromium, tmp_path: Path) -> None:
     assert browser.run("seen.widths.every(([place, svg]) => 600 < svg && svg <= place && place < 760)")
     assert browser.run("one.querySelector('.xtitle').getBoundingClientRect().height > 10")
     assert browser.run(WIDTHS) == on_screen
+
+
+def test_texts_of_figures_end_within_them_on_a_phone(browser: Chromium, tmp_path: Path) -> None:
+    names = ["a class with a name as long as names get", "b", "c"]
+    scores = [ClassScore(name, value, 20, None) for name, value in zip(names, (0.1, 0.5, 1.0), strict=True)]
+    families = [BlockFamily("x3d", "3x3x3", "swish", True, stride, 0, "auto") for stride in (1, 2)]
+    gains = [FamilyGain(family, 1.5, 0.9, 2.2, 3, 1) for family in families]
+    shares = {"a choice with a long name": 1.0, "s1.depth": 0.0001}
+    charts = {"scores": class_accuracy(scores), "gains": family_gains(gains), "shares": importance(shares)}
+    parts = [figure(name, chart, "Caption.") for name, chart in charts.items()]
+    (tmp_path / "page.html").write_text(document("page", parts, figures=True))
+    browser.open(tmp_path / "page.html", 400)
+    assert browser.run(CUT_OFF) == []
+    assert browser.run("document.querySelectorAll('.xtitle, .ytitle').length") == 6
+    browser.call("Emulation.setDeviceMetricsOverride", width=360, height=900, deviceScaleFactor=1, mobile=False)
+    browser.wait_until("document.querySelector('.main-svg').getBoundingClientRect().width < 340")
+    assert browser.run(CUT_OFF) == []
 
 
 @pytest.mark.parametrize("width", [400, 1200])
