@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import time
@@ -41,7 +42,7 @@ class Chromium:
         self._calls += 1
         message = {"id": self._calls, "method": method, "params": parameters, **self._session}
         os.write(self._to, json.dumps(message).encode() + b"\0")
-        return self._wait_for("id", self._calls)["result"]
+        return self._answer(self._calls)["result"]
 
     def open(self, file: Path, width: int) -> None:
         """Shows a page in a window of so many pixels, in light colours."""
@@ -49,7 +50,7 @@ class Chromium:
         light = {"name": "prefers-color-scheme", "value": "light"}
         self.call("Emulation.setEmulatedMedia", media="", features=[light])
         self.call("Page.navigate", url=file.absolute().as_uri())
-        self._wait_for("method", "Page.loadEventFired")
+        self.wait_until("location.protocol === 'file:' && document.readyState === 'complete'")
 
     def run(self, expression: str) -> Any:
         """The value of an expression in the page."""
@@ -71,14 +72,15 @@ class Chromium:
         self._process.wait()
         os.close(self._from)
 
-    def _wait_for(self, key: str, value: object) -> Any:
+    def _answer(self, call: int) -> Any:
         while True:
             while b"\0" not in self._got:
+                assert select.select([self._from], [], [], 60)[0], "chromium does not answer"
                 some = os.read(self._from, 1 << 20)
                 assert some, "chromium ended"
                 self._got += some
             message, _, self._got = self._got.partition(b"\0")
             values = json.loads(message)
-            if values.get(key) == value:
+            if values.get("id") == call:
                 assert "error" not in values, values
                 return values
