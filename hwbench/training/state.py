@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from hwbench import lookup
 from hwbench.data import FailurePolicy, Failures
@@ -72,16 +73,23 @@ class TrainState:
         device = next((tensor.device.type for tensor in module.state_dict().values()), "cpu")
         self.scaler = torch.amp.GradScaler(device, enabled=recipe.precision == "fp16")
         self.average = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+        self._may_hold_infinity = _may_hold_infinity(module)
         self.position = TrainingPosition()
 
     def update_average(self) -> None:
-        """Moves the running average towards the module's weights and statistics; counters are copied."""
+        """Moves the running average towards the module's weights and statistics; counters are copied.
+
+        Buffers of a user are averaged, too, but for their values that are not finite, such as those of a mask.
+        """
         step = self.position.step
         decay = min(self.recipe.ema_decay, (1 + step) / (10 + step)) if self.recipe.ema_decay else 0.0
         values = self.module.state_dict()
         moving = [name for name, tensor in values.items() if tensor.is_floating_point()]
         with torch.no_grad():
             torch._foreach_lerp_([self.average[name] for name in moving], [values[name] for name in moving], 1 - decay)
+            for name in self._may_hold_infinity:
+                average = self.average[name]  # infinity less infinity is no number
+                average.copy_(torch.where(average.isfinite(), average, values[name]))
             counters = [name for name in values if not values[name].is_floating_point()]
             if counters:
                 torch._foreach_copy_([self.average[name] for name in counters], [values[name] for name in counters])
@@ -146,6 +154,27 @@ class TrainState:
         stored = dict(values["position"])
         failures = Failures(stored.pop("causes"), stored.pop("lost_samples"))
         self.position = TrainingPosition(**stored, failures=failures)
+
+
+def _may_hold_infinity(module: nn.Module) -> list[str]:
+    """Names of the tensors that may hold values which are not finite while training goes well.
+
+    These are buffers but for the statistics of batch normalisation, and weights that hold such values already.
+    """
+    weights = dict(module.named_parameters(remove_duplicate=False))
+    statistics = {
+        id(tensor)
+        for layer in module.modules()
+        if isinstance(layer, _BatchNorm)
+        for tensor in layer.buffers(recurse=False)
+    }
+    return [
+        name
+        for name, tensor in module.state_dict(keep_vars=True).items()
+        if tensor.is_floating_point()
+        and id(tensor) not in statistics
+        and (name not in weights or not bool(tensor.isfinite().all()))
+    ]
 
 
 def _check_places(states: Mapping[str, Mapping[str, torch.Tensor]], parameters: Sequence[nn.Parameter]) -> None:

@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import signal
 import subprocess
@@ -223,6 +224,31 @@ def test_divergence_is_told_and_not_saved(clips: Clips, tmp_path: Path) -> None:
 def test_bf16_trains(clips: Clips) -> None:
     _, result = run(clips, recipe=replace(RECIPE, precision="bf16", epochs=1))
     assert result.steps == 6
+
+
+class Causal(Tiny):
+    """With a mask as a buffer and as a weight that stays, and with a range that begins at nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        mask = torch.triu(torch.full((8, 8), -math.inf), 1)
+        self.register_buffer("mask", mask)
+        self.register_buffer("lowest", torch.tensor([math.inf]))
+        self.fixed = nn.Parameter(mask.clone(), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.lowest.copy_(torch.minimum(self.lowest, x.detach().min()))
+        return super().forward(x) @ ((self.mask + self.fixed).softmax(-1) + self.lowest.isfinite())
+
+
+def test_infinite_values_of_buffers_and_of_weights_that_stay_are_kept(clips: Clips) -> None:
+    module, mask = Causal(), Causal().mask
+    result = fit(module, *clips, replace(RECIPE, epochs=1), resources=CPU)
+    assert result.scores is not None
+    assert torch.equal(module.mask, mask)
+    assert torch.equal(module.fixed, mask)
+    assert module.lowest.isfinite()
 
 
 def test_it_learns(clips: Clips) -> None:
