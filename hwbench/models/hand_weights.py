@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,9 +75,10 @@ class HandWeights:
         """
         with torch.random.fork_rng():
             module = by_hand.trainable(network)
-        last = None if head else _last_layer(module, network)
+        names = module.state_dict().keys() | self.weights.keys()
+        left = set() if head else _names_below(module, _last_layer(module, network), names)
         expected, given = (
-            {name: tensor for name, tensor in weights.items() if last is None or name.rpartition(".")[0] != last}
+            {name: tensor for name, tensor in weights.items() if name not in left}
             for weights in (module.state_dict(), self.weights)
         )
         if difference := diff(described(expected), described(given)):
@@ -87,6 +88,21 @@ class HandWeights:
                 f"same function, {'of other classes with --new-head, ' if shapes_alone else ''}or leave --weights out"
             )
         return given
+
+
+def _names_below(module: nn.Module, layer: str, names: Iterable[str]) -> set[str]:
+    """The names of all tensors of a layer, those of its parametrisations included, under all names that they have.
+
+    Args:
+        module: A model by hand.
+        layer: The first name of the layer in it.
+        names: Of tensors in the model and in a file.
+    """
+    last = module.get_submodule(layer)
+    paths = [f"{path}." for path, part in module.named_modules(remove_duplicate=False) if part is last]
+    tensors = {id(tensor) for tensor in (*last.parameters(), *last.buffers())}
+    tied = {name for name, tensor in module.state_dict(keep_vars=True).items() if id(tensor) in tensors}
+    return tied | {name for name in names if name.startswith(tuple(paths))}
 
 
 def _last_layer(module: nn.Module, network: Network) -> str:

@@ -449,6 +449,28 @@ def cubic(num_classes=8):
 def mixed(num_classes=8):
     return nn.Sequential(*cubic(num_classes), nn.Unflatten(1, (-1, 2)), nn.Linear(2, 2), nn.Flatten())
 
+class Registered(nn.Module):
+    # its last layer has names in two containers
+    input_shape = INPUT
+
+    def __init__(self, num_classes, wrap=lambda layer: layer):
+        super().__init__()
+        *layers, last = network(num_classes)
+        self.stem, self.head = nn.Sequential(*layers), nn.Sequential(wrap(last))
+        self.blocks = nn.ModuleList([self.stem, self.head])
+
+    def forward(self, x):
+        return self.head(self.stem(x))
+
+def registered(num_classes=8):
+    return Registered(num_classes)
+
+def weight_normed(num_classes=8):
+    return Registered(num_classes, nn.utils.parametrizations.weight_norm)
+
+def spectral_normed(num_classes=8):
+    return Registered(num_classes, nn.utils.parametrizations.spectral_norm)
+
 def of_classes(num_classes):
     return network(num_classes)
 
@@ -728,6 +750,19 @@ def test_the_head_of_a_model_by_hand_is_the_layer_that_a_clip_passes_last(
             given.of(network, head=False)
     else:
         assert given.of(network, head=False).keys() == left
+
+
+@pytest.mark.parametrize("classes", [8, 5])
+@pytest.mark.parametrize("name", ["registered", "weight_normed", "spectral_normed"])
+def test_a_new_head_has_nothing_of_the_old_one_under_any_of_its_names(
+    workspace: Workspace, own: str, tmp_path: Path, name: str, classes: int
+) -> None:
+    network = resolve_model(workspace, f"{own}:{name}", 8)
+    torch.save(initial(resolve_model(workspace, f"{own}:{name}", classes), Recipe()).state_dict(), tmp_path / "own.pt")
+    given = HandWeights.read(tmp_path / "own.pt", network)
+    assert given.of(network, head=False).keys() == {
+        "stem.0.weight", "stem.0.bias", "blocks.0.0.weight", "blocks.0.0.bias",
+    }  # fmt: skip
 
 
 @pytest.mark.slow
