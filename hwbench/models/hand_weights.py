@@ -20,7 +20,8 @@ from hwbench.specs import Network
 
 AS_WRITTEN = "as written by torch.save(model.state_dict(), FILE)"
 
-_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+# What a head can end with.
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _last_layer(module: nn.Module, network: Network) -> str:
     """
     passed: list[tuple[str, int]] = []
     for name, layer in module.named_modules():
-        if isinstance(layer, _LAYERS):
+        if isinstance(layer, LAYERS):
             at = name, layer.weight.shape[0]
             layer.register_forward_hook(lambda *_, at=at: passed.append(at))
     answer(network.name, module, clip_of(network.name, network.input))

@@ -20,7 +20,7 @@ from hwbench.errors import VideoError
 from hwbench.training.batch_norm import precise_statistics, synchronise
 from hwbench.training.log import MetricsLog
 from hwbench.training.metrics import Scores, evaluate
-from hwbench.training.parts import frozen_blocks, recomputed, train_mode
+from hwbench.training.parts import frozen_blocks, recomputed, sorted_blocks, train_mode
 from hwbench.training.processes import ALONE, World
 from hwbench.training.recipe import Recipe
 from hwbench.training.resources import Resources, clip_layout
@@ -109,6 +109,8 @@ def fit(
     resources, recipe = resources or Resources(), recipe.for_targets(several=training.videos.multi_label)
     with resources.applied() as device, torch.random.fork_rng(), contextlib.ExitStack() as stack:
         layout = clip_layout(device)
+        if recipe.freeze or recipe.layer_decay != 1:
+            stack.enter_context(sorted_blocks(module, torch.zeros(1, channels_of(training), *training.shape)))
         _place(module, device)
         sampling, teacher = Sampling(recipe, training), None if teacher is None else teacher.to(device)
         for network in (module, teacher) if recipe.multigrid else ():

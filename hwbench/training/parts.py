@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
+from hwbench.blocks.authors import is_ours
 from hwbench.errors import InvalidValue
+from hwbench.models.hand_weights import LAYERS
+from hwbench.registry import is_ending
 from hwbench.training.convolutions import same_convolutions
 from hwbench.training.recipe import Recipe
 
@@ -20,12 +26,45 @@ def blocks_of(module: nn.Module) -> list[nn.Module]:
     """The parts of a network that have weights, from stem to head.
 
     A part is a child of the module. A lone child stands for its children, and so do a sequence of layers and a
-    container that is never called itself: a list or a dictionary of modules, at any depth.
+    container that is never called itself: a list or a dictionary of modules, at any depth. What several of them hold
+    counts once. The order is that of ``sorted_blocks``, else the one in which the module has them.
     """
+    if (order := _orders.get(module)) is not None:
+        return list(order)
     parts = _with_weights(module)
     while len(parts) == 1 and _with_weights(parts[0]):
         parts = _with_weights(parts[0])
-    return [one for part in parts for one in _opened(part)]
+    blocks: list[nn.Module] = []
+    counted: set[int] = set()
+    for block in (one for part in parts for one in _opened(part)):
+        weights = {id(weight) for weight in block.parameters()}
+        if not weights <= counted:
+            blocks.append(block)
+        counted |= weights
+    return blocks
+
+
+@contextmanager
+def sorted_blocks(module: nn.Module, clip: torch.Tensor) -> Iterator[None]:
+    """Inside, the blocks of a module are in the order in which a clip passes them.
+
+    The last one is the head: that with the linear layer or convolution that the clip passes last. Blocks that it does
+    not pass stay behind those that the module has before them. All modules of hwbench have their blocks in order.
+
+    Args:
+        module: Left as it is.
+        clip: (1, C, T, H, W); a module that does not take it keeps the order that it has.
+    """
+    if not is_ours(module):
+        _orders[module] = _passed(module, blocks_of(module), clip)
+    try:
+        yield
+    finally:
+        _orders.pop(module, None)
+
+
+# By network, while it is trained: the functions below are asked for the same blocks.
+_orders: WeakKeyDictionary[nn.Module, list[nn.Module]] = WeakKeyDictionary()
 
 
 def frozen_blocks(module: nn.Module, recipe: Recipe) -> list[nn.Module]:
@@ -43,9 +82,19 @@ def frozen_blocks(module: nn.Module, recipe: Recipe) -> list[nn.Module]:
 
 
 def freeze(module: nn.Module, recipe: Recipe) -> None:
-    """Makes the frozen blocks ask for no gradients."""
-    for block in frozen_blocks(module, recipe):
+    """Makes the frozen blocks ask for no gradients.
+
+    Raises:
+        InvalidValue: As many blocks as there are, or more, or no other weight is trained.
+    """
+    frozen = frozen_blocks(module, recipe)
+    for block in frozen:
         block.requires_grad_(False)
+    if frozen and not any(parameter.requires_grad for parameter in module.parameters()):
+        raise InvalidValue(
+            f"freeze: no weight is left to train: all outside of the {len(frozen)} frozen blocks are in these as well, "
+            "or have requires_grad=False; freeze fewer blocks"
+        )
 
 
 def train_mode(module: nn.Module, recipe: Recipe) -> None:
@@ -109,6 +158,40 @@ def _without_statistics(block: nn.Module) -> Iterator[None]:
                 layer.momentum = momentum
                 if count is not None and layer.num_batches_tracked is not None:
                     layer.num_batches_tracked.copy_(count)
+
+
+def _passed(module: nn.Module, blocks: Sequence[nn.Module], clip: torch.Tensor) -> list[nn.Module]:
+    """The blocks in the order in which a clip passes them, the head last."""
+    holders: dict[nn.Module, list[int]] = defaultdict(list)
+    for index, block in enumerate(blocks):
+        for part in block.modules():
+            holders[part].append(index)
+    calls, first, heads = itertools.count(), dict[int, int](), list[int]()
+
+    def note(part: nn.Module, _: object) -> None:
+        call = next(calls)
+        for index in holders[part]:
+            first.setdefault(index, call)
+        if isinstance(part, LAYERS):
+            heads[:] = holders[part]
+
+    hooks = [part.register_forward_pre_hook(note) for part in holders]
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        with torch.no_grad():
+            module.eval()(clip.to(next(module.parameters()).device, copy=True))
+    except (Exception, SystemExit) as error:  # the user's code raises what it likes
+        if is_ending(error):
+            raise
+        return [*blocks]
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for part, mode in modes:
+            part.training = mode
+    places = list(itertools.accumulate(range(len(blocks)), lambda before, index: first.get(index, before), initial=-1))
+    order = sorted(range(len(blocks)), key=lambda index: (index in heads, places[index + 1]))
+    return [blocks[index] for index in order]
 
 
 def _opened(part: nn.Module) -> list[nn.Module]:

@@ -12,13 +12,14 @@ from torch import nn
 from hwbench.blocks import zero_final_norms
 from hwbench.blocks.mobile_cpu import Chain, Conv3dPwBnAct, SqueezeExcitation, X3dBottleneckBlock
 from hwbench.blocks.mobile_cpu.residual import ResidualBlock
+from hwbench.data import TestClips, TrainingClips
 from hwbench.errors import InvalidValue
 from hwbench.models import create_x3d, network
 from hwbench.spaces import load_space
 from hwbench.specs import BlockSpec, Network, TensorSpec
-from hwbench.training import Recipe, StartingWeights
+from hwbench.training import Recipe, Resources, StartingWeights, fit
 from hwbench.training.batch_norm import precise_statistics
-from hwbench.training.parts import blocks_of, freeze, recomputed, train_mode
+from hwbench.training.parts import blocks_of, freeze, recomputed, sorted_blocks, train_mode
 from hwbench.training.processes import ALONE
 from hwbench.training.run import initial
 from hwbench.training.state import Resume, TrainState
@@ -118,6 +119,71 @@ def test_frozen_blocks_stay_as_they_are(what: str, frozen: int) -> None:
     asked = [all(p.requires_grad for p in block.parameters()) for block in blocks_of(net)]
     assert asked == [False] * frozen + [True] * (5 - frozen)
     assert [block.training for block in blocks_of(net)] == asked
+
+
+class HeadFirst(nn.Module):
+    """Its last layer is made first; a scale behind that is no head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.scale = nn.Linear(4, 8), nn.PReLU()
+        self.late, self.early = nn.Conv3d(4, 4, 1), nn.Conv3d(3, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scale(self.fc(self.late(self.early(x)).mean((2, 3, 4))))
+
+
+class Named(nn.Module):
+    """A list names parts that it has as attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv3d(3, 4, 1), nn.BatchNorm3d(4))
+        self.head = nn.Sequential(nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(4, 8))
+        self.blocks = nn.ModuleList([self.stem, self.head])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def test_blocks_are_in_the_order_in_which_a_clip_passes_them() -> None:
+    net, clip = HeadFirst().train(), torch.zeros(1, 3, 2, 4, 4)
+    net.late.eval()
+    assert blocks_of(net) == [net.fc, net.scale, net.late, net.early]
+    with sorted_blocks(net, clip):
+        assert blocks_of(net) == [net.early, net.late, net.scale, net.fc]
+        freeze(net, Recipe(freeze="all-but-head"))
+        assert [name for name, weight in net.named_parameters() if weight.requires_grad] == ["fc.weight", "fc.bias"]
+    assert blocks_of(net) == [net.fc, net.scale, net.late, net.early]
+    assert [part.training for part in (net, net.fc, net.late)] == [True, True, False]
+    with sorted_blocks(net, clip[:, :1]):  # which it does not take
+        assert blocks_of(net) == [net.fc, net.scale, net.late, net.early]
+
+
+def test_the_head_that_is_made_first_is_trained_and_the_rest_stays(clips: tuple[TrainingClips, TestClips]) -> None:
+    torch.manual_seed(7)
+    module, recipe = HeadFirst(), Recipe(epochs=1, batch_size=8, freeze="all-but-head")
+    before = copy.deepcopy(module.state_dict())
+    fit(module, *clips, recipe, resources=Resources("cpu", threads=1))
+    moved = {name for name, tensor in module.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert moved == {"fc.weight", "fc.bias"}
+
+
+def test_a_block_of_several_names_counts_once() -> None:
+    net = Named().train()
+    assert blocks_of(net) == [*list(net.stem), net.head[2]]
+    net.extra = nn.Sequential(nn.Sequential(net.stem), net.head)
+    assert blocks_of(net) == [*list(net.stem), net.head[2]]
+    with recomputed(net):
+        net(torch.randn(2, 3, 2, 4, 4)).sum().backward()
+    assert not [part for part in net.modules() if "forward" in vars(part)]
+    freeze(net, Recipe(freeze="all-but-head"))
+    assert [weight.requires_grad for weight in net.parameters()] == [False] * 4 + [True] * 2
+    net.head.requires_grad_(False)
+    with pytest.raises(InvalidValue, match=r"freeze: no weight is left to train: .* 2 frozen blocks .*; freeze fewer"):
+        freeze(net, Recipe(freeze="all-but-head"))
 
 
 def test_a_network_cannot_be_frozen_whole() -> None:
