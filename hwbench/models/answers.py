@@ -68,14 +68,58 @@ def answer(name: ModelName | str, module: nn.Module, clip: torch.Tensor) -> torc
         raise InvalidValue(
             f"{name} does not take a clip of {shape} (NxCxTxHxW): {_cause(error)}; {_advice(module, error, clip)}"
         ) from error
-    if not isinstance(logits, torch.Tensor) or logits.dim() != 2:
-        got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-        raise UnsupportedModule(f"{name}: expected logits (1, classes), it returns {got}{_picked(logits)}")
-    if len(logits) != len(clip):
+    return _logits(f"{name}: expected logits (1, classes)", logits, len(clip))
+
+
+def require_training_answer(name: ModelName | str, module: nn.Module, input: TensorSpec, num_classes: int) -> None:
+    """Refuses a model that answers in training with something else than the logits it answers with in eval mode.
+
+    A copy of it sees two clips of noise. What cannot be copied, and what fails for two clips, is trained to be seen.
+
+    Args:
+        name: Of the model, for errors.
+        module: Left as it is.
+        input: Shape of one clip.
+        num_classes: Width of its logits in eval mode.
+
+    Raises:
+        UnsupportedModule: It returns something else than logits (2, classes), or logits that no weight is trained by.
+    """
+    copy = _copy(module)
+    if copy is None:
+        return
+    clips = torch.cat([noise(name, input, seed) for seed in range(2)])
+    with torch.random.fork_rng(devices=[]):
+        try:
+            with torch.enable_grad():
+                logits = copy.train()(clips)
+        except (Exception, SystemExit) as error:  # the model's own code
+            if is_ending(error):
+                raise
+            return
+    expected = f"{name}: expected logits ({len(clips)}, {num_classes}) in training, as in eval mode"
+    logits = _logits(expected, logits, len(clips))
+    if logits.shape[1] != num_classes:
+        raise UnsupportedModule(f"{expected}, it returns {tuple(logits.shape)}")
+    if not logits.requires_grad:
         raise UnsupportedModule(
-            f"{name}: expected logits (1, classes), it returns {tuple(logits.shape)}; take the mean over frames"
+            f"{name}: its logits in training depend on no weight that is trained; take torch.no_grad() and detach() "
+            "out of its forward"
         )
-    return logits
+
+
+def _logits(expected: str, returned: Any, clips: int) -> torch.Tensor:
+    """What a model returned for so many clips, if it is as many rows; ``expected`` begins the message.
+
+    Raises:
+        UnsupportedModule: It is something else.
+    """
+    if not isinstance(returned, torch.Tensor) or returned.dim() != 2:
+        got = tuple(returned.shape) if isinstance(returned, torch.Tensor) else type(returned).__name__
+        raise UnsupportedModule(f"{expected}, it returns {got}{_picked(returned)}")
+    if len(returned) != clips:
+        raise UnsupportedModule(f"{expected}, it returns {tuple(returned.shape)}; take the mean over frames")
+    return returned
 
 
 def initialised(name: ModelName | str, module: nn.Module, input: TensorSpec, function: object = None) -> nn.Module:

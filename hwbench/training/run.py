@@ -30,6 +30,8 @@ from hwbench.data.reading import READING
 from hwbench.data.transforms import NORMALISATION, PICTURE
 from hwbench.data.video_scores import SCORES, save_scores
 from hwbench.errors import InvalidFile, InvalidValue, WorkspaceError
+from hwbench.models.answers import require_training_answer
+from hwbench.models.by_hand import is_by_hand_network
 from hwbench.specs import AUTO, Network
 from hwbench.training.checkpoint import Checkpoint, Weights, build, load_checkpoint, save_checkpoint
 from hwbench.training.description import RunDescription, read_description, write_description
@@ -245,6 +247,7 @@ def train(
     Raises:
         InvalidValue: ``run_dir`` holds another run, the network has another number of classes than the data, or none
             of its weights is trained.
+        UnsupportedModule: A model by hand answers in training with something else than logits.
         And what ``hwbench.training.loop.fit`` raises.
     """
     classes = data.training.classes
@@ -267,6 +270,8 @@ def train(
         module = start.module(data.training, recipe)
     else:
         module = initial(network, recipe, start)
+        if is_by_hand_network(network.blocks):
+            require_training_answer(network.name, module, network.input, len(classes))
     description = _description(network, data, recipe, start, teacher)
     with training_alone(run_dir) if world.leads else contextlib.nullcontext():
         finished = None if fresh else _finished(path, facts, validation, world)

@@ -471,6 +471,35 @@ def weight_normed(num_classes=8):
 def spectral_normed(num_classes=8):
     return Registered(num_classes, nn.utils.parametrizations.spectral_norm)
 
+class Answering(nn.Module):
+    input_shape = INPUT
+
+    def __init__(self, num_classes, answer):
+        super().__init__()
+        self.net, self.answer = normalised(num_classes), answer
+
+    def forward(self, x):
+        logits = self.net(x)
+        return self.answer(logits) if self.training else logits
+
+def with_auxiliary(num_classes=8):
+    return Answering(num_classes, lambda logits: (logits, logits))
+
+def keyed(num_classes=8):
+    return Answering(num_classes, lambda logits: {"out": logits})
+
+def with_axis(num_classes=8):
+    return Answering(num_classes, lambda logits: logits[:, None])
+
+def per_frame(num_classes=8):
+    return Answering(num_classes, lambda logits: logits.repeat(4, 1))
+
+def both_ways(num_classes=8):
+    return Answering(num_classes, lambda logits: logits.repeat(1, 2))
+
+def detached(num_classes=8):
+    return Answering(num_classes, lambda logits: logits.detach())
+
 def of_classes(num_classes):
     return network(num_classes)
 
@@ -763,6 +792,32 @@ def test_a_new_head_has_nothing_of_the_old_one_under_any_of_its_names(
     assert given.of(network, head=False).keys() == {
         "stem.0.weight", "stem.0.bias", "blocks.0.0.weight", "blocks.0.0.bias",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("with_auxiliary", "it returns tuple; wrap it, and return its logits alone: self.net(x)[0]"),
+        ("keyed", "it returns dict; wrap it, and return its logits alone: self.net(x)['out']"),
+        ("with_axis", "it returns (2, 1, 8)"),
+        ("per_frame", "it returns (8, 8); take the mean over frames"),
+        ("both_ways", "it returns (2, 16)"),
+        ("detached", ""),
+    ],
+)
+def test_a_model_that_answers_otherwise_in_training_is_refused_in_one_line(
+    workspace: Workspace, own: str, tmp_path: Path, name: str, words: str
+) -> None:
+    request = replace(REQUEST, architecture=f"{own}:{name}", epochs=1, out=tmp_path / "run")
+    with pytest.raises(UnsupportedModule) as caught:
+        hwbench.train(request, workspace=workspace)
+    expected = f"expected logits (2, 8) in training, as in eval mode, {words}"
+    detached = (
+        "its logits in training depend on no weight that is trained; take torch.no_grad() and detach() out of its "
+        "forward"
+    )
+    assert str(caught.value) == f"{own}:{name}: {expected if words else detached}"
+    assert not request.out.exists()
 
 
 @pytest.mark.slow
