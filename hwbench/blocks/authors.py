@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from torch import nn
 
-_OURS, _OF_TORCH = "hwbench.", "torch.nn.modules."
+_OURS, _OF_TORCH = "hwbench.", ("torch.nn.modules.", "torch.ao.nn.")
 
 
 def is_ours(module: nn.Module) -> bool:
-    """Whether a module is of a class of hwbench, and all its parts are of hwbench or layers of torch."""
-    return type(module).__module__.startswith(_OURS) and all(
-        type(part).__module__.startswith((_OURS, _OF_TORCH)) for part in module.modules()
-    )
+    """Whether all parts of a module are of hwbench or layers of torch, and not all are layers of torch."""
+    origins = [type(part).__module__ for part in module.modules()]
+    return all(one.startswith((_OURS, *_OF_TORCH)) for one in origins) and any(one.startswith(_OURS) for one in origins)

@@ -31,10 +31,12 @@ class Normalisation:
     std: tuple[float, ...] = (0.225, 0.225, 0.225)
 
     def __call__(self, frames: torch.Tensor) -> torch.Tensor:
-        """uint8 (..., T, C, H, W) -> float32 (..., C, T, H, W), on the device of the frames."""
+        """uint8 (..., T, C, H, W) -> float32 (..., C, T, H, W), contiguous, on the device of the frames."""
         scale = torch.tensor([1 / (255 * s) for s in self.std], device=frames.device).view(-1, 1, 1, 1)
         shift = torch.tensor([-m / s for m, s in zip(self.mean, self.std)], device=frames.device).view(-1, 1, 1, 1)
-        return torch.addcmul(shift, frames.transpose(-4, -3).to(torch.float32), scale)
+        # models of users may take a view of a clip; frames move while they are converted, which costs nothing more
+        clip = frames.transpose(-4, -3).to(torch.float32, memory_format=torch.contiguous_format).contiguous()
+        return torch.addcmul(shift, clip, scale)
 
 
 class Resize(StrEnum):

@@ -8,6 +8,7 @@ import re
 import torch
 from torch import nn
 
+from hwbench.blocks.authors import is_ours
 from hwbench.blocks.deployment import BlockChain, deploy_form, has_own_form, stream_form
 from hwbench.blocks.layout import batch_to_frames, frames_to_batch
 from hwbench.blocks.streaming import StreamForm
@@ -113,15 +114,20 @@ def _layers(module: nn.Module) -> dict[str, tuple[type[nn.Module], str]]:
 
 
 class Unfolded(nn.Module):
-    """A module in original form behind a folded input: (N·T, C, H, W) -> what it gives for clips (N, C, T, H, W)."""
+    """A module in original form behind a folded input: (N·T, C, H, W) -> what it gives for clips (N, C, T, H, W).
+
+    Modules of hwbench see clips as they lie in memory, without a copy; those of a user see contiguous ones.
+    """
 
     def __init__(self, module: nn.Module, input: TensorSpec) -> None:
         super().__init__()
         self.module = module
         self.frames = input.t
+        self.copies = not is_ours(module)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.module(batch_to_frames(x, self.frames))  # type: ignore[no-any-return]
+        clips = batch_to_frames(x, self.frames)
+        return self.module(clips.contiguous() if self.copies else clips)  # type: ignore[no-any-return]
 
 
 class Continued(nn.Module):

@@ -14,22 +14,25 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from hwbench.blocks.authors import is_ours
 from hwbench.data import Failures, TestClips, TrainingClips
 from hwbench.data.loading import Loader
 from hwbench.errors import VideoError
 from hwbench.training.batch_norm import precise_statistics, synchronise
 from hwbench.training.log import MetricsLog
+from hwbench.training.memory_formats import ContiguousClips, place
 from hwbench.training.metrics import Scores, evaluate
 from hwbench.training.parts import frozen_blocks, recomputed, sorted_blocks, train_mode
 from hwbench.training.processes import ALONE, World
 from hwbench.training.recipe import Recipe
-from hwbench.training.resources import Resources, clip_layout
+from hwbench.training.resources import Resources
 from hwbench.training.sampling import Sampling, channels_of, require_shapes
 from hwbench.training.state import POLICY, Resume, TrainState
 from hwbench.training.steps import StepReport, TrainingStep
 from hwbench.training.tensorboard import TensorBoard, require_tensorboard
 
-_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+# At most: a layer that normalises over the batch needs two.
+_CLIPS_TRIED = 2
 
 
 @dataclass(frozen=True)
@@ -108,11 +111,12 @@ def fit(
     """
     resources, recipe = resources or Resources(), recipe.for_targets(several=training.videos.multi_label)
     with resources.applied() as device, torch.random.fork_rng(), contextlib.ExitStack() as stack:
-        layout = clip_layout(device)
+        tried = min(_CLIPS_TRIED, max(1, recipe.batch_size // recipe.accumulate))
+        drawn = torch.randn(tried, channels_of(training), *training.shape, generator=torch.Generator().manual_seed(0))
         if recipe.freeze or recipe.layer_decay != 1:
-            stack.enter_context(sorted_blocks(module, torch.zeros(1, channels_of(training), *training.shape)))
-        _place(module, device)
-        sampling, teacher = Sampling(recipe, training), None if teacher is None else teacher.to(device)
+            stack.enter_context(sorted_blocks(module, drawn[:1]))
+        layout = place(module, device, drawn)
+        sampling, teacher = Sampling(recipe, training), None if teacher is None else _taught_by(teacher.to(device))
         for network in (module, teacher) if recipe.multigrid else ():
             if network is not None:
                 require_shapes(network, channels_of(training), sampling.shapes())
@@ -144,13 +148,9 @@ def fit(
         return run.to_end(log)
 
 
-def _place(module: nn.Module, device: torch.device) -> None:
-    """Moves a module; on a CPU the weights of convolutions get channels last, which its kernels want."""
-    module.to(device)
-    if device.type == "cpu":
-        for parameter in module.parameters():
-            if parameter.dim() in _CHANNELS_LAST:
-                parameter.data = parameter.data.contiguous(memory_format=_CHANNELS_LAST[parameter.dim()])
+def _taught_by(teacher: nn.Module) -> nn.Module:
+    """A teacher that takes clips in the order of memory that the student wants."""
+    return teacher if is_ours(teacher) else ContiguousClips(teacher)
 
 
 @contextlib.contextmanager

@@ -222,6 +222,24 @@ def test_a_model_that_changes_its_clip_in_place_is_rewritten() -> None:
         assert torch.allclose(deploy_graph(module, clip)(frames_to_batch(clip)), module(clip), 1e-5, 1e-5)
 
 
+class FramesAsChannels(nn.Module):
+    """Takes a view of its clip that torch allows of a contiguous one alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(CLIP.c * CLIP.t, 4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(x.view(len(x), -1, *x.shape[3:])).mean((2, 3))
+
+
+def test_a_model_that_takes_a_view_of_its_clip_is_run_on_frames_as_any_other() -> None:
+    torch.manual_seed(0)
+    module, clip = FramesAsChannels().eval(), torch.randn(CLIP.shape)
+    with torch.no_grad():
+        assert torch.equal(Unfolded(module, CLIP)(frames_to_batch(clip).contiguous()), module(clip))
+
+
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_damaged_weights_are_no_defect_of_the_deploy_form(value: float) -> None:
     module = InPlace().eval()

@@ -13,8 +13,12 @@ from tiny import CLIP, RECIPE, Tiny, data
 from torch import nn
 
 import hwbench
+from hwbench.blocks.authors import is_ours
 from hwbench.data import FailurePolicy, ScaleJitter, TestClips, TestTransform, TrainingClips
+from hwbench.data.loading import Loader
 from hwbench.errors import CheckFailed, InvalidFile, InvalidValue, NotCalibrated, VideoError, WorkspaceError
+from hwbench.models import network
+from hwbench.specs import BlockSpec, Network, TensorSpec
 from hwbench.training import Fit, Recipe, Resources, TrainingProgress, fit
 from hwbench.training.quantized import calibrated
 
@@ -160,7 +164,7 @@ def test_validation_computes_no_more_clips_at_once_than_training(
     clips: Clips, accumulate: int, crops: int, most: int
 ) -> None:
     def note(network: nn.Module, given: tuple[torch.Tensor]) -> None:
-        tested.extend([] if network.training else [len(given[0])])
+        tested.extend([len(given[0])] if network is module and not network.training else [])
 
     tested: list[int] = []
     module = Tiny()
@@ -249,6 +253,46 @@ def test_infinite_values_of_buffers_and_of_weights_that_stay_are_kept(clips: Cli
     assert torch.equal(module.mask, mask)
     assert torch.equal(module.fixed, mask)
     assert module.lowest.isfinite()
+
+
+class Viewing(Tiny):
+    """Takes views that torch allows of contiguous tensors alone: of the clip, of a weight, behind a convolution."""
+
+    def __init__(self, of: str) -> None:
+        super().__init__()
+        self.of = of
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight, made = self.layers[0].weight, self.layers[0](x)
+        if self.of == "clip":
+            x.view(x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:])
+        elif self.of == "weight":
+            weight.view(len(weight), -1)
+        elif self.of == "convolution":
+            made.view(len(made), -1)
+        elif self.of == "memory":  # which torch allows, and gives the colours of a pixel for a row
+            x = x.as_strided(x.shape, (x[0].numel(), x[0, 0].numel(), x[0, 0, 0].numel(), x.shape[4], 1))
+        return self.layers(x)
+
+
+@pytest.mark.parametrize("of", ["clip", "weight", "convolution", "memory", "nothing"])
+def test_a_model_that_takes_views_of_contiguous_tensors_is_trained_on_such(clips: Clips, of: str) -> None:
+    module = Viewing(of)
+    result = fit(module, *clips, replace(RECIPE, epochs=1), resources=CPU, teacher=Viewing(of).eval())
+    assert result.scores is not None
+    weight = module.layers[0].weight
+    assert weight.is_contiguous() == (of != "nothing")
+    assert weight.is_contiguous(memory_format=torch.channels_last_3d) == (of == "nothing")
+    assert [batch.clips.is_contiguous() for batch in Loader(clips[1]).batches([[0], [1, 2]])] == [True, True]
+
+
+def test_networks_of_hwbench_are_known_and_not_tried() -> None:
+    blocks = ("stem_i3_o8_k1x3x3+5x1x1_s2_relu", "head_i8_m16_d32_o3_kglobal_relu")
+    ours = network(Network("ours", tuple(map(BlockSpec.parse, blocks)), TensorSpec(1, 3, 4, 32, 32)))
+    assert is_ours(ours)
+    assert not is_ours(Tiny())
+    assert not is_ours(nn.Sequential(ours, Tiny()))
+    assert not is_ours(nn.Sequential(nn.Flatten()))
 
 
 def test_it_learns(clips: Clips) -> None:

@@ -10,6 +10,7 @@ from tiny import Tiny
 from torch import nn
 
 from hwbench.blocks import zero_final_norms
+from hwbench.blocks.authors import is_ours
 from hwbench.blocks.mobile_cpu import Chain, Conv3dPwBnAct, SqueezeExcitation, X3dBottleneckBlock
 from hwbench.blocks.mobile_cpu.residual import ResidualBlock
 from hwbench.data import TestClips, TrainingClips
@@ -63,6 +64,7 @@ def shipped_network(space: str, most_frames: int = 64, most_side: int = 1024) ->
 def test_no_block_of_a_shipped_network_is_nearly_all_of_it(space: str) -> None:
     with torch.device("meta"):
         net = network(shipped_network(space))
+    assert is_ours(net)
     sizes = [sum(p.numel() for p in block.parameters()) for block in blocks_of(net)]
     assert len(sizes) > 4
     assert sum(sizes) == sum(p.numel() for p in net.parameters())
