@@ -141,3 +141,15 @@ def parse_bytes(text: str, *, name: str = "a size") -> int:
     if not math.isfinite(size):
         raise InvalidValue(f'{name}: expected a size with a unit ({", ".join(_BYTES)}) such as "10GiB", got {text!r}')
     return int(size)
+
+
+def parse_limit(text: str | None, name: str) -> int:
+    """Reads the upper limit of a size as bytes; 0 where there is none.
+
+    Raises:
+        InvalidValue: No size, or none above zero.
+    """
+    limit = 0 if text is None else parse_bytes(text, name=name)
+    if text is not None and limit < 1:
+        raise InvalidValue(f"{name}: expected a size above zero, got {text!r}")
+    return limit

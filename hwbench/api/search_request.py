@@ -25,7 +25,7 @@ from hwbench.api.train_request import ON_ERROR, RAISE
 from hwbench.errors import InvalidValue
 from hwbench.specs import AUTO, STREAM, ModelName
 from hwbench.specs.network import MAX_SIZE
-from hwbench.units import milliseconds, parse_bytes, parse_duration
+from hwbench.units import milliseconds, parse_duration, parse_limit
 from hwbench.workspace import NO_TRAININGS
 
 if TYPE_CHECKING:
@@ -372,12 +372,12 @@ class SearchRequest:
     @property
     def max_file_bytes(self) -> int:
         """Upper limit of the size of the file; 0: none."""
-        return _limit(self.max_file_size, "--max-file-size")
+        return parse_limit(self.max_file_size, "--max-file-size")
 
     @property
     def max_activation_bytes(self) -> int:
         """Upper limit of the activations; 0: none."""
-        return _limit(self.max_activations, "--max-activations")
+        return parse_limit(self.max_activations, "--max-activations")
 
     @property
     def time_s(self) -> float | None:
@@ -490,15 +490,3 @@ class SearchRequest:
             modality="" if self.modality == RGB else self.modality,
             on_error=self.on_error if self.keeps_data or self.plan.finalists else RAISE,
         )
-
-
-def _limit(text: str | None, name: str) -> int:
-    """Bytes; 0 where there is no limit.
-
-    Raises:
-        InvalidValue: It is no size above zero.
-    """
-    limit = 0 if text is None else parse_bytes(text, name=name)
-    if text is not None and limit < 1:
-        raise InvalidValue(f"{name}: expected a size above zero, got {text!r}")
-    return limit
