@@ -331,7 +331,8 @@ def package(tmp_path, monkeypatch):
     name = f"byhand{next(_numbers)}"
     (tmp_path / f"{name}.py").write_text(HEADER)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(by_hand, "_loaded", {})
+    for names in ("_loaded", "_makers"):
+        monkeypatch.setattr(by_hand, names, {})
     yield name
     sys.modules.pop(name, None)
 

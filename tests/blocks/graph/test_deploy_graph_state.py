@@ -202,7 +202,8 @@ LazyVariable, LazyVariables, LazyOfClass, LazyRamp = map(lazily, (Variable, Vari
 def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (tmp_path / "first_clips.py").write_text(FIRST_CLIPS)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(by_hand, "_loaded", {})
+    for names in ("_loaded", "_makers"):
+        monkeypatch.setattr(by_hand, names, {})
     yield "first_clips"
     sys.modules.pop("first_clips", None)
 
