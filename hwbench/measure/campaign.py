@@ -196,7 +196,8 @@ class Campaign:
     def take_over(self, workloads: Sequence[Workload], watch: CampaignWatch | None = None) -> list[Workload]:
         """Builds workloads, and takes over rows that another build has of the same bytes; returns what is left."""
         watch = watch or CampaignWatch()
-        watch.comparing(len(workloads))
+        if workloads:
+            watch.comparing(len(workloads))
         for result in self.build(workloads):
             watch.built(result)
             if not isinstance(result, BuildFailure):

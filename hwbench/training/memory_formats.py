@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from hwbench.blocks.authors import is_ours
+from hwbench.blocks.authors import is_of_our_class, is_ours
 from hwbench.blocks.copies import copied
 from hwbench.errors import UnsupportedModule
 from hwbench.registry import is_ending
@@ -69,7 +69,7 @@ def _takes_channels_last(module: nn.Module, clips: torch.Tensor) -> bool:
         copy = copied(module).cpu()
     except UnsupportedModule:
         return False
-    compared = not type(module).__module__.startswith("hwbench.")
+    compared = not is_of_our_class(module)
     with torch.random.fork_rng(devices=[]):
         try:
             expected = _logits(copy, clips)

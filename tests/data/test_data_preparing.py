@@ -71,6 +71,14 @@ def prepare(workspace: Workspace, data: Path | str, out: Path, settings: Prepare
     return prepare_data(workspace, open_listing(workspace, str(data)), out, settings, jobs=0, time_limit_s=60)
 
 
+def packed(workspace: Workspace, data: Path, out: Path, *, shards: bool) -> PreparedData:
+    """A set prepared as class folders, or as archives of one video each."""
+    if not shards:
+        return prepare(workspace, data, out)
+    listing = open_listing(workspace, str(data))
+    return prepare_shards(workspace, listing, out, SMALL, shard_videos=1, jobs=0, time_limit_s=60)
+
+
 def contents(folder: Path) -> dict[str, tuple[int, int]]:
     """Size and time of change of the videos below a folder."""
     return {
@@ -123,10 +131,7 @@ def test_of_shards_of_before_those_with_squashed_videos_are_made_again(workspace
                 tar.add(file, f"{key}.mp4")
                 tar.add(tmp_path / "label", f"{key}.cls")
 
-    def pack() -> PreparedData:
-        listing = open_listing(workspace, str(tmp_path / "data"))
-        return prepare_shards(workspace, listing, tmp_path / "out", SMALL, shard_videos=1, jobs=0, time_limit_s=60)
-
+    pack = functools.partial(packed, workspace, tmp_path / "data", tmp_path / "out", shards=True)
     pack()
     journal = tmp_path / "out" / JOURNAL
     journal.write_text(journal.read_text().replace('"revision"', '"earlier"'))
@@ -236,13 +241,8 @@ def test_a_moment_shorter_than_a_tick_of_mpeg4_keeps_its_length_in_other_forms(t
 def test_of_a_set_of_before_rates_that_were_rounded_are_made_again(
     workspace: Workspace, make_video: MakeVideo, tmp_path: Path, shards: bool
 ) -> None:
-    def pack() -> PreparedData:
-        if not shards:
-            return prepare(workspace, tmp_path / "clips", out)
-        listing = open_listing(workspace, str(tmp_path / "clips"))
-        return prepare_shards(workspace, listing, out, SMALL, shard_videos=1, jobs=0, time_limit_s=60)
-
     out, journal = tmp_path / "out", tmp_path / "out" / JOURNAL
+    pack = functools.partial(packed, workspace, tmp_path / "clips", out, shards=shards)
     for label in ("run", "jump"):
         for index, count in enumerate((20, 22)):
             make_video(f"clips/{label}/{index}.mp4", count=count, fps=120)
@@ -426,16 +426,11 @@ def test_colours_of_full_range_stay(name: str, codec: str, pix_fmt: str, encoder
 def test_of_a_set_of_before_only_full_range_is_made_again(
     workspace: Workspace, clips: Path, tmp_path: Path, shards: bool
 ) -> None:
-    def pack() -> PreparedData:
-        if not shards:
-            return prepare(workspace, clips, out)
-        listing = open_listing(workspace, str(clips))
-        return prepare_shards(workspace, listing, out, SMALL, shard_videos=1, jobs=0, time_limit_s=60)
-
     def made() -> dict[Path, int]:
         return {path: path.stat().st_mtime_ns for path in out.rglob("*.tar" if shards else "*.mp4")}
 
     out, journal = tmp_path / "out", tmp_path / "out" / JOURNAL
+    pack = functools.partial(packed, workspace, clips, out, shards=shards)
     write_full_range(clips / "jump" / "full.mp4", "libx264", "yuvj420p")
     pack()
     lines = [json.loads(line) for line in journal.read_text().splitlines() if line]
