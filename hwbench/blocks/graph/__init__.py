@@ -2,12 +2,22 @@
 
 * ``rewrite``: the way through a model: export, one rule for each operation, proof.
 * ``rules``: operation -> rule, and what a rule sees. A rule is one small function.
-* ``convolution``, ``pooling``, ``pointwise``, ``shaping``, ``attention``, ``compositions``: the rules.
+* ``convolution``, ``pooling``, ``pointwise``, ``shaping``, ``attention``, ``normalisation``, ``recurrent``,
+  ``compositions``: the rules.
 * ``frames``: what the rules put into the rewritten graph: modules on folded clips.
 * ``values``: what stands for a tensor of the original: a folded clip, or a plain tensor.
 """
 
-from hwbench.blocks.graph import attention, compositions, convolution, pointwise, pooling, shaping  # noqa: F401  # they register their rules
+from hwbench.blocks.graph import (  # noqa: F401  # they register their rules
+    attention,
+    compositions,
+    convolution,
+    normalisation,
+    pointwise,
+    pooling,
+    recurrent,
+    shaping,
+)
 from hwbench.blocks.graph.rewrite import RewriteResult, deploy_graph
 from hwbench.blocks.graph.rules import rules
 

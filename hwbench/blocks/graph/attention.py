@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from hwbench.blocks.graph.convolution import filled
-from hwbench.blocks.graph.pointwise import Binary, Op, WithConstants, depending
+from hwbench.blocks.graph.pointwise import Binary, Op, WithConstants, depending, order_of
 from hwbench.blocks.graph.rules import Call, rule
 from hwbench.blocks.graph.shaping import chosen, concatenated, part
-from hwbench.blocks.graph.values import CHANNELS_LAST, Clip, Value
+from hwbench.blocks.graph.values import CHANNELS_LAST, Clip, Plain, Value
 from hwbench.specs import Precision
 
 
@@ -59,12 +59,7 @@ class LayerNorm(nn.Module):
     ) -> None:
         super().__init__()
         self.axis, self.eps = axis, eps
-        equal = torch.full((1, channels), 1.0 / channels, dtype=torch.float64)
-        self.mean: nn.Module
-        if axis == 1:
-            self.mean = filled(nn.Conv2d(channels, 1, 1, bias=False, device="meta"), equal[:, :, None, None], None)
-        else:
-            self.mean = filled(nn.Linear(channels, 1, bias=False, device="meta"), equal, None)
+        self.mean = mean_over(axis, channels)
         shape = (-1, 1, 1) if axis == 1 else (-1,)
         self.register_buffer("scale", None if weight is None else weight.reshape(shape).clone())
         self.register_buffer("shift", None if bias is None else bias.reshape(shape).clone())
@@ -77,6 +72,21 @@ class LayerNorm(nn.Module):
         return x if self.shift is None else x + self.shift
 
 
+def mean_over(axis: int, channels: int) -> nn.Module:
+    """The mean over channels of (N, C, H, W), axis 1, or over the last axis of any tensor, -1; the axis is kept."""
+    equal = torch.full((1, channels), 1.0 / channels, dtype=torch.float64)
+    if axis == 1:
+        return filled(nn.Conv2d(channels, 1, 1, bias=False, device="meta"), equal[:, :, None, None], None)
+    return filled(nn.Linear(channels, 1, bias=False, device="meta"), equal, None)
+
+
+def with_axis_last(call: Call, x: Clip | Plain) -> tuple[Clip | Plain, int]:
+    """A tensor whose last axis a module may work on, and that axis as it is stored: 1 for channels of a clip, or -1."""
+    if isinstance(x, Clip):
+        return (x if x.order[-1] == "C" else call.refolded(x, CHANNELS_LAST)), 1
+    return x, -1
+
+
 @rule("aten.layer_norm.default", "aten.native_layer_norm.default")
 def layer_norm(call: Call) -> Value | tuple[Value, ...]:
     """Over the last axis."""
@@ -84,11 +94,9 @@ def layer_norm(call: Call) -> Value | tuple[Value, ...]:
     if len(shape) != 1:
         call.refuse(f"normalisation over the last {len(shape)} axes is not covered, over the last one is")
     weight, bias = call.constant("weight"), call.constant("bias")
-    axis = -1
-    if isinstance(x, Clip):
-        x, axis = (x if x.order[-1] == "C" else call.refolded(x, CHANNELS_LAST)), 1
+    x, axis = with_axis_last(call, x)
     node = call.emit(LayerNorm(axis, shape[0], float(call["eps"]), weight, bias), x)
-    made = call.result(node, x.order) if isinstance(x, Clip) else call.result(node)
+    made = call.result(node, order_of(x))
     return (made, made, made) if "native" in str(call.node.target) else made
 
 
@@ -249,10 +257,15 @@ def repeat_interleave(call: Call) -> Value:
 @rule("aten.softmax.int", "aten._softmax.default")
 def softmax(call: Call) -> Value:
     """Over one axis; XNNPACK takes the last one."""
+    return over_last_axis(call, Op(torch.ops.aten.softmax.int, -1))
+
+
+def over_last_axis(call: Call, module: nn.Module) -> Value:
+    """What a module makes of the last axis, of the axis that a call names."""
     x = call.tensor()
     dim = call["dim"] % len(x.shape)
     node = call.natural(x)
     swaps = [] if dim == len(x.shape) - 1 else [Op(torch.ops.aten.transpose.int, dim, -1)]
-    for module in (*swaps, Op(torch.ops.aten.softmax.int, -1), *swaps):
-        node = call.emit(module, node)
+    for step in (*swaps, module, *swaps):
+        node = call.emit(step, node)
     return call.from_natural(node)

@@ -12,10 +12,12 @@ from hwbench.blocks.graph.attention import multiplied
 from hwbench.blocks.graph.pointwise import Op, combined
 from hwbench.blocks.graph.pooling import axes_of, reduced
 from hwbench.blocks.graph.rules import Call, rule
-from hwbench.blocks.graph.shaping import concatenated, expanded
+from hwbench.blocks.graph.shaping import chosen, concatenated, expanded
 from hwbench.blocks.graph.values import MAX_AXES, Clip, Plain, Reorder, Value
 
 _aten = torch.ops.aten
+# So many parts a file has for an axis whose order changes.
+_MAX_PLACES = 64
 
 
 @rule("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.square.default")
@@ -130,6 +132,36 @@ def masked_fill(call: Call) -> Value:
         if value != open_end:
             made = combined(call, name, [made, bound])
     return made
+
+
+@rule("aten.where.self")
+def where(call: Call) -> Value:
+    """By a constant mask: of two tensors, or of one and a constant, which bounds it from both sides where taken."""
+    condition = call["condition"]
+    if not isinstance(condition, torch.Tensor):
+        call.refuse("its condition depends on the input; write what it chooses with clamp, relu, maximum or minimum")
+    first, second = call["self"], call["other"]
+    if isinstance(first, torch.Tensor) or isinstance(second, torch.Tensor):
+        kept, made, constant = (
+            (condition, first, second) if isinstance(second, torch.Tensor) else (~condition, second, first)
+        )
+        for name, open_end in (("minimum", math.inf), ("maximum", -math.inf)):
+            made = combined(call, name, [made, torch.where(kept, open_end, constant.double())])
+        return made  # type: ignore[no-any-return]
+    parts = [combined(call, "mul", [x, mask.double()]) for x, mask in ((first, condition), (second, ~condition))]
+    return combined(call, "add", parts)
+
+
+@rule("aten.flip.default")
+def flip(call: Call) -> Value:
+    """The places of axes from the last to the first; each is a part of its own, as XNNPACK slices."""
+    x = call.tensor()
+    for dim in call["dims"]:
+        dim, size = dim % len(x.shape), x.shape[dim]
+        if size > _MAX_PLACES:
+            call.refuse(f"of {size} places is not covered, of {_MAX_PLACES} at most is")
+        x = chosen(call, x, dim, range(size)[::-1])
+    return x
 
 
 @rule("aten.baddbmm.default", "aten.addmm.default")

@@ -84,14 +84,14 @@ def unary(call: Call) -> Value:
     """The same operation on the stored tensor."""
     x = call.tensor()
     op = Op(call.node.target, *call.node.args[1:], **call.node.kwargs)
-    return call.result(call.emit(op, x), _order(x))
+    return call.result(call.emit(op, x), order_of(x))
 
 
 @rule("aten.relu6.default")
 def relu6(call: Call) -> Value:
     """The clamp that it is."""
     x = call.tensor()
-    return call.result(call.emit(Op(torch.ops.aten.hardtanh.default, 0.0, 6.0), x), _order(x))
+    return call.result(call.emit(Op(torch.ops.aten.hardtanh.default, 0.0, 6.0), x), order_of(x))
 
 
 class HardSigmoid(nn.Module):
@@ -121,7 +121,7 @@ def composed(call: Call) -> Value:
         module: nn.Module = Elu(float(call["alpha"]), float(call["scale"]), float(call["input_scale"]))
     else:
         module = HardSigmoid()
-    return call.result(call.emit(module, x), _order(x))
+    return call.result(call.emit(module, x), order_of(x))
 
 
 @rule("aten.prelu.default")
@@ -287,8 +287,9 @@ def _tensor(x: Any) -> torch.Tensor:
     return x.double() if isinstance(x, torch.Tensor) else torch.tensor(float(x), dtype=torch.float64)
 
 
-def _order(x: Clip | Plain) -> str:
+def order_of(x: Clip | Plain) -> str:
+    """The axes of a clip in the order of the original."""
     return x.order if isinstance(x, Clip) else NCTHW
 
 
-__all__ = ["Binary", "Elu", "HardSigmoid", "Op", "WithConstants", "combined", "depending"]
+__all__ = ["Binary", "Elu", "HardSigmoid", "Op", "WithConstants", "combined", "depending", "order_of"]

@@ -96,6 +96,12 @@ def max_pool(call: Call) -> Value:
     return _pooled(call, maximum)
 
 
+@rule("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default")
+def max_pool_with_indices(call: Call) -> tuple[Value]:
+    """The values; where they stand is not covered."""
+    return (_pooled(call, maximum),)
+
+
 @rule("aten.avg_pool3d.default", "aten.avg_pool2d.default")
 def avg_pool(call: Call) -> Value:
     """Of a clip or of pictures; zeros in the padding count only where asked for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -14,6 +15,7 @@ from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
 from hwbench.blocks.double_precision import doubled, fixed_dtype_refused
+from hwbench.blocks.graph.apart import taken_apart
 from hwbench.blocks.graph.rules import BATCH_NORM, Call, described, name_of, rules
 from hwbench.blocks.graph.values import FOLDED, NCTHW, Clip, Plain, Value, reorder, spec_of
 from hwbench.blocks.kept import changed, kept_values, refusal
@@ -237,8 +239,13 @@ def exported(model: nn.Module, clips: Clips) -> torch.export.ExportedProgram:
     """The graph of the model without operations in place."""
     try:
         inputs = _own((clips,) if isinstance(clips, torch.Tensor) else clips)
-        program: torch.export.ExportedProgram = torch.export.export(model, inputs, strict=False)
-        return program.run_decompositions({})  # type: ignore[no-any-return]
+        with warnings.catch_warnings():
+            # A recurrent layer lists its weights once more, which torch.export takes for a buffer that it should be.
+            warnings.filterwarnings("ignore", "The tensor attributes? .* assigned during export", UserWarning)
+            program: torch.export.ExportedProgram = torch.export.export(model, inputs, strict=False)
+        return taken_apart(program.run_decompositions({}))
+    except HwbenchError:
+        raise
     except Exception as error:  # the model's own code runs in it, which raises what it likes
         raise UnsupportedModule(
             f"{type(model).__name__}: torch.export cannot follow it: {type(error).__name__}: {_line(error)}"
