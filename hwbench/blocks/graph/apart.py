@@ -56,10 +56,21 @@ def _known() -> dict[Any, Callable[..., object]]:
 
 
 def made_of(*operations: torch._ops.OpOverload) -> Callable[[Made], Made]:
-    """Decorator which binds a function to the operations that it computes."""
+    """Decorator which binds a function to the operations that it computes, of floats.
+
+    Numbers of other types do not depend on a clip: their operations stay, and are computed once.
+    """
 
     def bind(function: Made) -> Made:
-        _made_of.update(dict.fromkeys(operations, function))
+        @functools.wraps(function)
+        def of_floats(*arguments: Any, **named: Any) -> object:
+            asked = named.get("dtype")
+            tensors = [x for x in (*arguments, *named.values()) if isinstance(x, torch.Tensor)]
+            if not all(x.is_floating_point() and asked in (None, x.dtype) for x in tensors):
+                return NotImplemented
+            return function(*arguments, **named)
+
+        _made_of.update(dict.fromkeys(operations, of_floats))
         return function
 
     return bind

@@ -193,10 +193,9 @@ class Attention(nn.Module):
 
 @rule("aten.scaled_dot_product_attention.default")
 def attention(call: Call) -> Value:
-    """With a constant mask or none."""
-    q, k, v, mask = call["query"], call["key"], call["value"], call.constant("attn_mask")
-    if any(isinstance(x, torch.Tensor) for x in (q, k, v)):
-        call.refuse("query, key and value must depend on the input")
+    """With a constant mask or none; of constants such as the query of a pooling, too."""
+    operands, mask = [call["query"], call["key"], call["value"]], call.constant("attn_mask")
+    q, k, _ = operands
     if call["dropout_p"]:
         call.refuse("it draws random numbers, also in eval mode; pass dropout_p=self.p if self.training else 0.0")
     if call["enable_gqa"]:
@@ -207,7 +206,11 @@ def attention(call: Call) -> Value:
     if mask is not None and mask.dtype == torch.bool:
         mask = torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -math.inf)
     scale = 1 / math.sqrt(q.shape[-1]) if call["scale"] is None else float(call["scale"])
-    return call.from_natural(call.emit(Attention(scale, mask), *(call.natural(x) for x in (q, k, v))))
+    operands = [x if isinstance(x, torch.Tensor) else call.natural(x) for x in operands]
+    attended = Attention(scale, mask)
+    if len(depending(operands)) == len(operands):
+        return call.from_natural(call.emit(attended, *operands))
+    return call.from_natural(call.emit(WithConstants(attended, operands), *depending(operands)))
 
 
 @rule("aten.roll.default")

@@ -52,6 +52,13 @@ def began(x: torch.Tensor, layer: nn.Module) -> torch.Tensor:
     return made
 
 
+def pooled(x: torch.Tensor, query: nn.Module, attention: nn.Module) -> torch.Tensor:
+    """Attention of learned queries over all places, as in the heads of V-JEPA and SigLIP."""
+    places, queries = x.flatten(2).transpose(1, 2), query(torch.arange(2)).expand(x.shape[0], 2, 4)
+    made: torch.Tensor = attention(queries, places, places)[0]
+    return made
+
+
 def by_cell(x: torch.Tensor, cell: nn.Module) -> torch.Tensor:
     state = torch.zeros(x.shape[0], 3).to(x)
     for frame in sequence(x).unbind(1):
@@ -105,6 +112,21 @@ NORMALISATIONS: dict[str, nn.Module] = {
         lambda x: F.log_softmax(100 * x.mean((2, 3, 4)), 1) + F.log_softmax(x, 1).mean((2, 3, 4))
     ),
 }
+ATTENTION: dict[str, nn.Module] = {
+    "pooled by a query": Does(pooled, nn.Embedding(2, 4), nn.MultiheadAttention(4, 2, batch_first=True)),
+    "queries that are learned": Does(
+        lambda x, query: F.scaled_dot_product_attention(
+            query(torch.arange(2)).expand(x.shape[0], 2, 4), *[x.flatten(2).transpose(1, 2)] * 2
+        ),
+        nn.Embedding(2, 4),
+    ),
+    "values that are learned": Does(
+        lambda x, value: F.scaled_dot_product_attention(
+            *[sequence(x)] * 2, value(torch.arange(5)).expand(x.shape[0], 5, 4)
+        ),
+        nn.Embedding(5, 4),
+    ),
+}
 ACTIVATIONS = (F.softplus, F.mish, F.logsigmoid, F.selu, F.celu, F.softsign, F.tanhshrink)
 MADE_OF_OTHERS: dict[str, nn.Module] = {
     **{function.__name__: Does(lambda x, f=function: f(3 * x)) for function in ACTIVATIONS},
@@ -119,6 +141,7 @@ MADE_OF_OTHERS: dict[str, nn.Module] = {
     "variance and mean": Does(lambda x: torch.cat(torch.var_mean(x, (2, 3), keepdim=True), 1)),
     "logarithm of a sum": Does(lambda x: (50 * x).logsumexp((3, 4)) + x.logsumexp(1).logsumexp((2, 3))[:, None]),
     "sums so far": Does(lambda x: x.cumsum(2) + x.mean((3, 4)).cumsum(-1)[..., None, None]),
+    "places by a mask": Does(lambda x: x + torch.ones(10).to(x.device).bool().cumsum(0, dtype=x.dtype)),
     "differences": Does(lambda x: x.diff(dim=2)),
     "flipped": Does(lambda x: x.flip(2, 4) + x.flip(1) + x.flatten(1, 2).flip(1).view_as(x)),
     "turned": Does(lambda x: x.rot90(1, (3, 4))),
@@ -146,7 +169,12 @@ MADE_OF_OTHERS: dict[str, nn.Module] = {
     "linear by 1.7": Does(lambda x: F.interpolate(x[:, :, 0], scale_factor=1.7, mode="bilinear")),
     "linear over time": Does(lambda x: F.interpolate(x.mean((3, 4)), scale_factor=3, mode="linear")),
 }  # fmt: skip
-GROUPS = {"recurrent": RECURRENT, "normalisations": NORMALISATIONS, "made of others": MADE_OF_OTHERS}
+GROUPS = {
+    "recurrent": RECURRENT,
+    "normalisations": NORMALISATIONS,
+    "attention": ATTENTION,
+    "made of others": MADE_OF_OTHERS,
+}
 
 
 class All(nn.Module):
