@@ -12,12 +12,10 @@ from hwbench.blocks.graph.attention import multiplied
 from hwbench.blocks.graph.pointwise import Op, combined
 from hwbench.blocks.graph.pooling import axes_of, reduced
 from hwbench.blocks.graph.rules import Call, rule
-from hwbench.blocks.graph.shaping import chosen, concatenated, expanded
+from hwbench.blocks.graph.shaping import MAX_PARTS, chosen, concatenated, expanded
 from hwbench.blocks.graph.values import MAX_AXES, Clip, Plain, Reorder, Value
 
 _aten = torch.ops.aten
-# So many parts a file has for an axis whose order changes.
-_MAX_PLACES = 64
 
 
 @rule("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.square.default")
@@ -158,8 +156,8 @@ def flip(call: Call) -> Value:
     x = call.tensor()
     for dim in call["dims"]:
         dim, size = dim % len(x.shape), x.shape[dim]
-        if size > _MAX_PLACES:
-            call.refuse(f"of {size} places is not covered, of {_MAX_PLACES} at most is")
+        if size > MAX_PARTS:
+            call.refuse(f"of {size} places is not covered, of {MAX_PARTS} at most is")
         x = chosen(call, x, dim, range(size)[::-1])
     return x
 

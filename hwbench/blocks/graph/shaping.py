@@ -15,6 +15,9 @@ from hwbench.blocks.graph.pooling import every
 from hwbench.blocks.graph.rules import Call, rule
 from hwbench.blocks.graph.values import BlockSwaps, Clip, Plain, Unsplit, Value, sizes, spec_of
 
+# So many parts a file has for places of an axis that are no neighbours: XNNPACK slices with step 1.
+MAX_PARTS = 64
+
 
 @rule("aten.clone.default", "aten.alias.default", "aten.contiguous.default", "aten.detach.default",
       "aten.dropout.default", "aten.feature_dropout.default", "aten.lift_fresh_copy.default")  # fmt: skip
@@ -72,11 +75,13 @@ def _order(call: Call, rank: int) -> list[int]:
 
 @rule("aten.slice.Tensor")
 def slice_(call: Call) -> Value:
-    """Part of one axis; with a step over T, H and W only."""
+    """Part of one axis; with a step over T, H and W of a clip, or over few places of a tensor of other axes."""
     x = call.tensor()
     dim = call["dim"] % len(x.shape)
     kept = range(*slice(call["start"], call["end"], call["step"]).indices(x.shape[dim]))
-    return part(call, x, dim, kept)
+    if isinstance(x, Plain) and kept.step != 1 and 1 < len(kept) <= MAX_PARTS:
+        return chosen(call, x, dim, kept)
+    return part(call, x, dim, kept if len(kept) != 1 else range(kept.start, kept.start + 1))
 
 
 @rule("aten.select.int")

@@ -144,6 +144,8 @@ MADE_OF_OTHERS: dict[str, nn.Module] = {
     "places by a mask": Does(lambda x: x + torch.ones(10).to(x.device).bool().cumsum(0, dtype=x.dtype)),
     "differences": Does(lambda x: x.diff(dim=2)),
     "flipped": Does(lambda x: x.flip(2, 4) + x.flip(1) + x.flatten(1, 2).flip(1).view_as(x)),
+    "every second token": Does(lambda x: x.flatten(2)[:, :, ::9] + x.flatten(2)[:, ::3, :250:5][:, :1]),
+    "every second row of pictures": Does(lambda x: x.mean(2)[:, :, ::2, ::2] + x.mean(2)[:, :, 1::20, 1::20]),
     "turned": Does(lambda x: x.rot90(1, (3, 4))),
     "triangle": Does(lambda x: (sequence(x) @ sequence(x).mT).tril() + (sequence(x) @ sequence(x).mT).triu(1)),
     "by a mask": Does(
@@ -229,6 +231,7 @@ class TestLayers(GraphRuleConformance):
     [
         (Does(lambda x, m: m(sequence(x))[1][1], nn.LSTM(4, 3, **ONE)), r"lstm.input in .*result 2 is not covered"),
         (Does(lambda x: F.interpolate(x, size=(5, 13, 20))), "from 9 to 13 places is not covered, to a multiple is"),
+        (Does(lambda x: x.flatten(2)[:, :, ::3]), "step 3 over axis 2 of 3 is not covered"),
         (nn.Softplus(threshold=3), "threshold=3 is not covered, with 20 or more is"),
         (Does(lambda x: x.norm(p=1, dim=1)), "a norm of order 1 is not covered, of order 2 is"),
         (Does(lambda x: x.norm(dim=(1, 2))), "over 2 axes is not covered, over one is"),
