@@ -4,6 +4,7 @@
 * ``rules``: operation -> rule, and what a rule sees. A rule is one small function.
 * ``convolution``, ``pooling``, ``pointwise``, ``shaping``, ``attention``, ``normalisation``, ``recurrent``,
   ``compositions``: the rules.
+* ``apart``: operations without a rule as those that they are made of.
 * ``frames``: what the rules put into the rewritten graph: modules on folded clips.
 * ``values``: what stands for a tensor of the original: a folded clip, or a plain tensor.
 """
