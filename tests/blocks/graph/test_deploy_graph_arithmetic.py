@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import nn
+from clip_functions import Does
 
 from hwbench.deploy import deploy_graph
 from hwbench.errors import UnsupportedModule
@@ -12,17 +12,6 @@ from hwbench.models import frames_to_batch
 
 INFINITY = float("inf")
 UPPER, LOWER = torch.ones(10, 10).triu(1).bool(), torch.ones(10, 10).tril(-1).bool()
-
-
-class Does(nn.Module):
-    """A function of a clip."""
-
-    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x)
 
 
 def scores(x: torch.Tensor) -> torch.Tensor:

@@ -1,13 +1,13 @@
 """Layers that no network of the zoo has: recurrent ones, other normalisations, interpolation and more."""
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from clip_functions import All, Does
 from torch import nn
 from torch.nn import functional as F
 
@@ -21,17 +21,6 @@ from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.runtimes.runners import check_file
 from hwbench.specs import BlockSpec, Precision, TensorSpec, Workload
 from hwbench.testing.graph_rules import GraphRuleConformance
-
-
-class Does(nn.Module):
-    """A function of a clip and of layers."""
-
-    def __init__(self, function: Callable[..., torch.Tensor], *layers: nn.Module) -> None:
-        super().__init__()
-        self.function, self.layers = function, nn.ModuleList(layers)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x, *self.layers)
 
 
 def sequence(x: torch.Tensor) -> torch.Tensor:
@@ -177,17 +166,6 @@ GROUPS = {
     "attention": ATTENTION,
     "made of others": MADE_OF_OTHERS,
 }
-
-
-class All(nn.Module):
-    """All models of a group in one, so that the graph is exported once: their answers in a row."""
-
-    def __init__(self, models: list[nn.Module]) -> None:
-        super().__init__()
-        self.models = nn.ModuleList(models)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([model(x).flatten() for model in self.models])
 
 
 def settled(model: nn.Module) -> nn.Module:

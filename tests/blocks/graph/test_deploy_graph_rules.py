@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from clip_functions import All, Does
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import prune
@@ -20,17 +21,6 @@ from hwbench.models import batch_to_frames, create_x3d, frames_to_batch
 from hwbench.specs import TensorSpec
 
 CONV = nn.Conv3d
-
-
-class Does(nn.Module):
-    """A function of a clip and of layers."""
-
-    def __init__(self, function: Callable[..., torch.Tensor], *layers: nn.Module) -> None:
-        super().__init__()
-        self.function, self.layers = function, nn.ModuleList(layers)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x, *self.layers)
 
 
 def gate(x: torch.Tensor, squeeze: nn.Module, excite: nn.Module) -> torch.Tensor:
@@ -334,17 +324,6 @@ def settled(model: nn.Module) -> nn.Module:
                 nn.init.uniform_(layer.weight, 0.5, 2)
                 nn.init.normal_(layer.bias)
     return model.double().eval()
-
-
-class All(nn.Module):
-    """All models of a group in one, so that the graph is exported once: their answers in a row."""
-
-    def __init__(self, models: list[nn.Module]) -> None:
-        super().__init__()
-        self.models = nn.ModuleList(models)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([model(x).flatten() for model in self.models])
 
 
 @pytest.mark.parametrize("batch", [1, 2])
