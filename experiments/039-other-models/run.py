@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from hwbench.blocks.graph import deploy_graph
 from hwbench.errors import HwbenchError
+from hwbench.testing.clip_functions import Does
 
 OUT = Path(__file__).with_name("results.json")
 CHANNELS = 8
@@ -30,17 +31,6 @@ BACKBONES = [
     "deit_tiny_patch16_224", "vit_base_patch16_siglip_224", "swin_tiny_patch4_window7_224", "xcit_nano_12_p16_224",
     "maxvit_rmlp_pico_rw_256", "coat_lite_tiny", "pit_ti_224", "halonet_h1",
 ]  # fmt: skip
-
-
-class Does(nn.Module):
-    """A function of a clip and of layers."""
-
-    def __init__(self, function: Callable[..., torch.Tensor], *layers: nn.Module) -> None:
-        super().__init__()
-        self.function, self.layers = function, nn.ModuleList(layers)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x, *self.layers)
 
 
 class OfFrames(nn.Module):

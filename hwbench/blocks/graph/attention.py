@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from hwbench.blocks.graph.convolution import filled
+from hwbench.blocks.graph.convolution import conv2d, fully_connected
 from hwbench.blocks.graph.pointwise import Binary, Op, WithConstants, depending, order_of
 from hwbench.blocks.graph.rules import Call, rule
 from hwbench.blocks.graph.shaping import chosen, concatenated, part
@@ -76,26 +76,26 @@ def mean_over(axis: int, channels: int) -> nn.Module:
     """The mean over channels of (N, C, H, W), axis 1, or over the last axis of any tensor, -1; the axis is kept."""
     equal = torch.full((1, channels), 1.0 / channels, dtype=torch.float64)
     if axis == 1:
-        return filled(nn.Conv2d(channels, 1, 1, bias=False, device="meta"), equal[:, :, None, None], None)
-    return filled(nn.Linear(channels, 1, bias=False, device="meta"), equal, None)
+        return conv2d(equal[:, :, None, None], None, (1, 1), (0, 0), (1, 1), 1)
+    return fully_connected(equal, None)
 
 
-def with_axis_last(call: Call, x: Clip | Plain) -> tuple[Clip | Plain, int]:
-    """A tensor whose last axis a module may work on, and that axis as it is stored: 1 for channels of a clip, or -1."""
+def normalised(call: Call) -> tuple[Clip | Plain, int, int]:
+    """A tensor whose last axis is normalised, that axis as it is stored (1: channels of a clip; or -1), its size."""
+    x, shape = call.tensor(), list(call["normalized_shape"])
+    if len(shape) != 1:
+        call.refuse(f"normalisation over the last {len(shape)} axes is not covered, over the last one is")
     if isinstance(x, Clip):
-        return (x if x.order[-1] == "C" else call.refolded(x, CHANNELS_LAST)), 1
-    return x, -1
+        return (x if x.order[-1] == "C" else call.refolded(x, CHANNELS_LAST)), 1, shape[0]
+    return x, -1, shape[0]
 
 
 @rule("aten.layer_norm.default", "aten.native_layer_norm.default")
 def layer_norm(call: Call) -> Value | tuple[Value, ...]:
     """Over the last axis."""
-    x, shape = call.tensor(), list(call["normalized_shape"])
-    if len(shape) != 1:
-        call.refuse(f"normalisation over the last {len(shape)} axes is not covered, over the last one is")
+    x, axis, size = normalised(call)
     weight, bias = call.constant("weight"), call.constant("bias")
-    x, axis = with_axis_last(call, x)
-    node = call.emit(LayerNorm(axis, shape[0], float(call["eps"]), weight, bias), x)
+    node = call.emit(LayerNorm(axis, size, float(call["eps"]), weight, bias), x)
     made = call.result(node, order_of(x))
     return (made, made, made) if "native" in str(call.node.target) else made
 
@@ -109,8 +109,7 @@ def matmul(call: Call) -> Value:
 def multiplied(call: Call, first: Any, second: Any) -> Value:
     """The product of two matrices, in the shape of the call; a constant second factor is a linear layer."""
     if isinstance(second, torch.Tensor) and second.dim() == 2 and not isinstance(first, torch.Tensor):
-        layer = nn.Linear(second.shape[0], second.shape[1], bias=False, device="meta")
-        node = call.emit(filled(layer, second.t(), None), call.natural(first))
+        node = call.emit(fully_connected(second.t(), None), call.natural(first))
         return call.from_natural(node)
     operands = [x if isinstance(x, torch.Tensor) else call.natural(x) for x in (first, second)]
     return call.from_natural(call.emit(WithConstants(product, operands), *depending(operands)))

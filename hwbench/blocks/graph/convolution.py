@@ -101,6 +101,11 @@ def conv2d(weight: torch.Tensor, bias: torch.Tensor | None, stride: Sequence[int
     return filled(nn.Conv2d(inner * groups, out, k, s, p, d, groups, bias=False, device="meta"), weight, bias)
 
 
+def fully_connected(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
+    """A linear layer with these values, frozen."""
+    return filled(nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta"), weight, bias)
+
+
 def scaled(weight: torch.Tensor, bias: torch.Tensor | None, scale: torch.Tensor, shift: torch.Tensor) -> tuple[
     torch.Tensor, torch.Tensor
 ]:  # fmt: skip
@@ -175,8 +180,7 @@ def linear(call: Call) -> Clip | Plain:
         norm = call.follower((BATCH_NORM,))
         if norm is not None:
             weight, bias = scaled(weight, bias, *call.affine(norm))
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
-    return call.result(call.emit(filled(layer, weight, bias), x))
+    return call.result(call.emit(fully_connected(weight, bias), x))
 
 
 class Affine(nn.Module):

@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from hwbench.blocks.graph.attention import LayerNorm, mean_over, over_last_axis, with_axis_last
-from hwbench.blocks.graph.convolution import conv2d
+from hwbench.blocks.graph.attention import LayerNorm, mean_over, normalised, over_last_axis
+from hwbench.blocks.graph.convolution import batch_norm, conv2d
 from hwbench.blocks.graph.pointwise import Op, order_of
 from hwbench.blocks.graph.rules import Call, rule
 from hwbench.blocks.graph.values import Clip, Plain, Value
@@ -67,13 +67,14 @@ class GroupNorm(nn.Module):
 
 
 @rule("aten.group_norm.default", "aten.instance_norm.default")
-def group_norm(call: Call) -> Value:
+def group_norm(call: Call) -> Value | tuple[Value, ...]:
     """Over T, H and W of each clip and the channels of each group; of pictures over H and W."""
+    if "use_input_stats" in call and not call["use_input_stats"]:
+        return batch_norm(call)
     weight, bias, eps = call.constant("weight"), call.constant("bias"), float(call["eps"])
     x = call.tensor()
     x = call.clip("input") if isinstance(x, Clip) else x
-    channels = x.shape[1]
-    groups = int(call["num_groups"]) if "num_groups" in call else channels
+    groups = int(call["num_groups"]) if "num_groups" in call else x.shape[1]
     if isinstance(x, Clip):
         spec = x.spec
     else:
@@ -81,12 +82,7 @@ def group_norm(call: Call) -> Value:
             call.refuse("a tensor of at most five axes is expected")
         n, c, h, w = picture = (*x.shape, 1, 1)[:4]
         x, spec = call.reshaped(x, picture), TensorSpec(n, c, 1, h, w)
-    if "use_input_stats" in call and not call["use_input_stats"]:
-        scale, shift = call.affine(call.node)
-        module: nn.Module = conv2d(scale.reshape(-1, 1, 1, 1), shift, (1, 1), (0, 0), (1, 1), channels)
-    else:
-        module = GroupNorm(spec, groups, eps, weight, bias)
-    node = call.emit(module, x)
+    node = call.emit(GroupNorm(spec, groups, eps, weight, bias), x)
     return Clip(node, x.spec, x.order) if isinstance(x, Clip) else call.reshaped(Plain(node, x.shape), call.shape)
 
 
@@ -117,12 +113,9 @@ class RmsNorm(nn.Module):
 @rule("aten.rms_norm.default")
 def rms_norm(call: Call) -> Value:
     """Over the last axis."""
-    x, shape = call.tensor(), list(call["normalized_shape"])
-    if len(shape) != 1:
-        call.refuse(f"normalisation over the last {len(shape)} axes is not covered, over the last one is")
+    x, axis, size = normalised(call)
     eps = torch.finfo(torch.float64).eps if call["eps"] is None else float(call["eps"])  # that of the proof
-    x, axis = with_axis_last(call, x)
-    return call.result(call.emit(RmsNorm(axis, shape[0], eps, call.constant("weight")), x), order_of(x))
+    return call.result(call.emit(RmsNorm(axis, size, eps, call.constant("weight")), x), order_of(x))
 
 
 class Length(nn.Module):

@@ -6,20 +6,21 @@ fp32: what one carries on would be rounded in all that follow.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
-from hwbench.blocks.graph.convolution import filled
+from hwbench.blocks.graph.convolution import fully_connected
 from hwbench.blocks.graph.rules import Call, name_of, rule
 from hwbench.blocks.graph.shaping import concatenated, part
 from hwbench.blocks.graph.values import Clip, Plain, Value
 from hwbench.specs import Precision
 
 
-class Cell(nn.Module):
+class Cell(nn.Module, abc.ABC):
     """One step of a recurrent layer; with three axes everywhere, the last one features.
 
     Attributes:
@@ -35,8 +36,9 @@ class Cell(nn.Module):
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         super().__init__()
         self.size = weight.shape[0] // self.gates
-        self.hidden = _linear(weight, bias)
+        self.hidden = fully_connected(weight, bias)
 
+    @abc.abstractmethod
     def forward(self, x: torch.Tensor, y: torch.Tensor, *state: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The next state.
 
@@ -45,7 +47,6 @@ class Cell(nn.Module):
             y: What the state adds, ``hidden`` of its first tensor.
             state: The state before.
         """
-        raise NotImplementedError
 
     def gate(self, x: torch.Tensor, first: int, count: int = 1) -> torch.Tensor:
         """So many gates next to each other."""
@@ -65,7 +66,7 @@ class LstmCell(Cell):
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, projection: torch.Tensor | None = None) -> None:
         super().__init__(weight, bias)
-        self.projection = nn.Identity() if projection is None else _linear(projection, None)
+        self.projection = nn.Identity() if projection is None else fully_connected(projection, None)
 
     def forward(self, x: torch.Tensor, y: torch.Tensor, *state: torch.Tensor) -> tuple[torch.Tensor, ...]:
         x = x + y
@@ -179,7 +180,7 @@ def _layer(call: Call, cell: type[Cell], x: Plain, weights: Sequence[Any], state
         bias, shift = bias + torch.cat([shift[:kept], 0 * shift[kept:]]), torch.cat([0 * shift[:kept], shift[kept:]])
     elif shift is not None:
         bias, shift = bias + shift, None
-    added = call.emit(_linear(of_input, bias), x)
+    added = call.emit(fully_connected(of_input, bias), x)
     constant = [one for one in state if isinstance(one, torch.Tensor)]
     if constant and len(constant) < len(state):
         call.refuse("a state that depends on the input in part is not covered")
@@ -201,7 +202,3 @@ def _state(call: Call, states: Any, index: int, axis: int) -> Plain | torch.Tens
 def _sequence(value: Clip | Plain) -> Plain:
     assert isinstance(value, Plain)
     return value
-
-
-def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
-    return filled(nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta"), weight, bias)

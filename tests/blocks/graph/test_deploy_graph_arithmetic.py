@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from clip_functions import Does
 
 from hwbench.deploy import deploy_graph
 from hwbench.errors import UnsupportedModule
 from hwbench.models import frames_to_batch
+from hwbench.testing.clip_functions import Does
 
 INFINITY = float("inf")
 UPPER, LOWER = torch.ones(10, 10).triu(1).bool(), torch.ones(10, 10).tril(-1).bool()

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from clip_functions import All, Does
 from torch import nn
 from torch.nn import functional as F
 
@@ -20,6 +19,7 @@ from hwbench.runtimes import get
 from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.runtimes.runners import check_file
 from hwbench.specs import BlockSpec, Precision, TensorSpec, Workload
+from hwbench.testing.clip_functions import All, Does
 from hwbench.testing.graph_rules import GraphRuleConformance
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from clip_functions import All, Does
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import prune
@@ -19,6 +18,7 @@ from hwbench.deploy import deploy_graph
 from hwbench.errors import InvalidValue, ParityFailed, UnknownName, UnsupportedModule
 from hwbench.models import batch_to_frames, create_x3d, frames_to_batch
 from hwbench.specs import TensorSpec
+from hwbench.testing.clip_functions import All, Does
 
 CONV = nn.Conv3d
 

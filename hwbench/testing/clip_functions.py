@@ -1,4 +1,4 @@
-"""Modules that tests of the graph rules make of functions."""
+"""Modules made of functions of a clip: what graph rules are tried on."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,12 @@ from torch import nn
 
 
 class Does(nn.Module):
-    """A function of a clip and of layers."""
+    """A function of a clip and of layers.
+
+    Args:
+        function: Of a clip (N, C, T, H, W), and of the layers behind it.
+        layers: What it calls.
+    """
 
     def __init__(self, function: Callable[..., torch.Tensor], *layers: nn.Module) -> None:
         super().__init__()
@@ -18,7 +23,11 @@ class Does(nn.Module):
 
 
 class All(nn.Module):
-    """All models of a group in one, so that the graph is exported once: their answers in a row."""
+    """All models of a group in one, so that the graph is exported once: their answers in a row.
+
+    Args:
+        models: Each takes a clip (N, C, T, H, W).
+    """
 
     def __init__(self, models: list[nn.Module]) -> None:
         super().__init__()
